@@ -18,6 +18,8 @@ from api.workload import Workload, WorkloadKey
 
 # How many dependencies are looked at for a ring: tenants write them.
 _MOST_LINKS = 1_000
+# How many unfinished Workloads an item may name so that the last end among them is looked for.
+MOST_AWAITED = 100
 # How many of those that it waits for a message names.
 _MOST_NAMED = 10
 _Item = tuple[str, str]
@@ -38,12 +40,14 @@ class _Found(NamedTuple):
 
     `keys`: of the newest Workload of each owner. `waits`: a sentence for each of the first that have not
     succeeded, of `total`. `links`: what these depend on in turn, each with the name of one that does.
+    `awaited`: those that have not ended; None if one has failed, there are none, or there are too many.
     """
 
     keys: frozenset[WorkloadKey]
     waits: tuple[str, ...]
     total: int
     links: Mapping[str, str]
+    awaited: tuple[WorkloadKey, ...] | None
 
 
 class Dependencies:
@@ -96,13 +100,15 @@ class Dependencies:
     def awaited(self, workload: Workload) -> tuple[Workload, ...]:
         """Return the Workloads that one that waits waits for; () if one is missing or has failed.
 
-        Then no end of its wait is known.
+        Then no end of its wait is known, and it is not looked for among more than `MOST_AWAITED` of an item.
         """
         items, has_more = _read(workload)
-        found = [self._newest((workload.key.namespace, item)) for item in items]
-        waits = {one.key: one for each in found for one in each if _unfinished(one) is not None}
-        if has_more or not all(found) or any(one.is_finished for one in waits.values()):
-            return ()
+        waits: dict[WorkloadKey, Workload] = {}
+        for item in items:
+            awaited = self._find((workload.key.namespace, item)).awaited
+            if awaited is None or has_more:
+                return ()
+            waits.update({key: self._records[key].workload for key in awaited})
         return tuple(waits.values())
 
     def _enlist(self, key: WorkloadKey, before: Workload | None, after: Workload | None) -> None:
@@ -144,7 +150,7 @@ class Dependencies:
                 for name in items_of(one)
             }
             keys = frozenset(one.key for one in newest)
-            found = _Found(keys, tuple(waits[:_MOST_NAMED]), len(waits), links)
+            found = _Found(keys, tuple(waits[:_MOST_NAMED]), len(waits), links, _awaited(newest))
             self._found[item] = found
         return found
 
@@ -217,6 +223,13 @@ def _waits(item: str, found: list[Workload]) -> Iterator[str]:
         state = _unfinished(one)
         if state is not None:
             yield f"{one.owner_name or one.key.name}{f' ({item})' if '=' in item else ''}: {state}"
+
+
+def _awaited(found: list[Workload]) -> tuple[WorkloadKey, ...] | None:
+    """Return those that have yet to end; None if their last end cannot be known, or is not looked for."""
+    waits = [one for one in found if _unfinished(one) is not None]
+    is_known = found and len(waits) <= MOST_AWAITED and not any(one.is_finished for one in waits)
+    return tuple(one.key for one in waits) if is_known else None
 
 
 def _state(workload: Workload | None) -> str | None:

@@ -10,13 +10,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from admission.cache.cache import Cache
+from admission.cache.dependencies import MOST_AWAITED
 from admission.cache.workload_store import WorkloadStore
 from api.reasons import ConditionType
 from api.workload import Workload, WorkloadKey
 from queues.estimates.runtime_estimate import Estimate
-
-# How many dependencies are looked at for one Workload: tenants write them.
-_MOST_AWAITED = 100
 
 
 class AwaitedEnd(NamedTuple):
@@ -59,7 +57,8 @@ class AwaitedEnds:
         return last
 
     def _end(self, workload: Workload, ends: dict[WorkloadKey, float | None]) -> float | None:
-        if workload.key in ends or len(ends) > _MOST_AWAITED:
+        # Tenants write them: for one Workload no more are looked at.
+        if workload.key in ends or len(ends) > MOST_AWAITED:
             return ends.get(workload.key)
         ends[workload.key] = None
         estimate, begins_at = self._estimate(workload), self._begin(workload, ends)

@@ -306,3 +306,25 @@ def test_a_start_is_expected_after_the_last_end_of_what_it_depends_on(
 
     assert world.engine.promises.awaited_end(train.key) == want
     assert world.engine.promises.expected_after(train.key) == (None if want is None else want[0])
+
+
+def test_the_last_end_of_a_label_is_looked_for_once_however_many_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sweep = [job(f"a{number}", labels={"sweep": "one"}) for number in range(50)]
+    waiting = [job(f"b{number}", "sweep=one") for number in range(50)]
+    world = make_world(*sweep, *waiting)
+    world.settle()
+    looked_for: list[object] = []
+    newest = Dependencies._newest
+
+    def counted(self: Dependencies, item: tuple[str, str]) -> list[Workload]:
+        looked_for.append(item)
+        return newest(self, item)
+
+    monkeypatch.setattr(Dependencies, "_newest", counted)
+
+    for one in waiting:
+        world.engine.promises.expected_after(one.key)
+
+    assert len(looked_for) <= 1
