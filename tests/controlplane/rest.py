@@ -52,12 +52,15 @@ class Rest:
         *,
         content_type: str = "application/json",
         timeout_seconds: float = 10.0,
+        comes_again: bool = True,
     ) -> Any:
         """Send one request and return the decoded answer, or its text where it is no JSON.
 
-        Raises RestError for a status of 400 and above, OSError when the server cannot be reached.
+        A 429 is asked again for as long as the timeout, unless it is the answer that is asked for
+        (`comes_again`). Raises RestError for a status of 400 and above, OSError when the server cannot be
+        reached.
         """
-        deadline = time.monotonic() + timeout_seconds
+        deadline = time.monotonic() + (timeout_seconds if comes_again else 0.0)
         while True:
             connection = self._connection(timeout_seconds)
             try:
@@ -68,7 +71,7 @@ class Rest:
             finally:
                 connection.close()
             # "storage is (re)initializing": a kind whose definition has just changed asks to come again.
-            if status != 429 or time.monotonic() > deadline:
+            if status != 429 or time.monotonic() >= deadline:
                 return _decoded(status, text)
             time.sleep(float(response.headers.get("Retry-After") or 1))
 

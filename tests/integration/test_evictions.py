@@ -65,8 +65,7 @@ def evict(scene: Scene, name: str, **options: Any) -> int:
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
     body |= {"deleteOptions": options} if options else {}
     try:
-        # Not for long: a refusal is the answer here.
-        scene.rest.request("POST", f"{scene.pods}/{name}/eviction", body, timeout_seconds=1.0)
+        scene.rest.request("POST", f"{scene.pods}/{name}/eviction", body, comes_again=False)
     except RestError as error:
         return error.status
     return 201

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from api.kube.embedded.server import EmbeddedServer
+from tests.children import Port
 
 _KUBECONFIG = """apiVersion: v1
 kind: Config
@@ -22,14 +22,13 @@ users: [{{name: u, user: {{}}}}]
 
 
 @pytest.fixture
-def unreachable_kubeconfig(tmp_path: Path) -> str:
+def unreachable_kubeconfig(tmp_path: Path) -> Iterator[str]:
     """Give the path of a kubeconfig whose server does not listen."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        server = f"http://127.0.0.1:{free.getsockname()[1]}"
+    port = Port()
     path = tmp_path / "unreachable.kubeconfig"
-    path.write_text(_KUBECONFIG.format(server=server))
-    return str(path)
+    path.write_text(_KUBECONFIG.format(server=f"http://127.0.0.1:{port.number}"))
+    yield str(path)
+    port.release()
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def bare_server(tmp_path: Path) -> Iterator[str]:
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
     thread.start()
-    started.wait(10)
+    assert started.wait(60)
     yield str(kubeconfig)
     loop.call_soon_threadsafe(stop.set)
     thread.join()

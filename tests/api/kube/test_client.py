@@ -13,6 +13,7 @@ from api.kube import errors
 from api.kube.client import Body, Connection, KubeClient
 from api.kube.errors import KubeError
 from api.kube.resources import JOBS, NODES, WORKLOADS
+from tests.children import Port
 
 from .scripted import (
     PATIENCE_SECONDS,
@@ -252,8 +253,8 @@ async def test_a_silent_server_is_left_in_time(scripted: ScriptedServer, client:
 
 
 async def test_a_refused_connection_names_server_and_file(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    taken = Port()
+    port = taken.number
     kubeconfig = write_kubeconfig(tmp_path / "config", f"http://127.0.0.1:{port}")
 
     async with await KubeClient.connect(kubeconfig) as client:
@@ -263,6 +264,7 @@ async def test_a_refused_connection_names_server_and_file(tmp_path: Path) -> Non
     message = caught.value.message
     assert message.startswith(f"cannot reach the API server http://127.0.0.1:{port} of {kubeconfig} (context")
     assert message.endswith("; check that it runs and that the address is right")
+    taken.release()
 
 
 async def test_a_server_that_is_no_api_server_is_recognized(

@@ -167,11 +167,14 @@ async def test_a_child_that_was_killed_is_replaced() -> None:
 
 
 async def test_a_client_that_gives_up_leaves_no_answer_to_the_next_one() -> None:
-    async with serving() as url:
-        slow = asyncio.create_task(post(url, "/validate", review(crowded(workload(), "status.conditions"))))
+    child, asked = ReviewProcess(), review(padded(job()))
+    async with serving(child) as url:
+        await post(url, "/validate", asked)
+        assert child.pid is not None
+        # It cannot answer, however fast it is.
+        os.kill(child.pid, signal.SIGSTOP)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(slow, 0.05)
-        asked = review(padded(job()))
+            await asyncio.wait_for(post(url, "/validate", asked), 0.2)
         asked["request"]["uid"] = "second"
         status, answer = await post(url, "/validate", asked)
 
