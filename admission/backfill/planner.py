@@ -164,14 +164,14 @@ class Planner:
         visible = self.visible
         trial = visible.trial(queue, pending)
         horizon = visible.horizon(queue, rank, others, of=pending.workload)
-        seconds = self._seconds(queue, pending, rank)
+        seconds = self.seconds(queue, pending, rank)
         return (
             yield from searching(
                 horizon, visible.stage, trial, now=visible.now, seconds=seconds, latest=latest
             )
         )
 
-    def _seconds(self, queue: QueueState, pending: Pending, rank: Rank) -> float:
+    def seconds(self, queue: QueueState, pending: Pending, rank: Rank) -> float:
         """Return for how many seconds the promise of that rank holds its capacity."""
         schedule_plan = self.visible.schedule_plan
         # No promise precedes it, so it holds its capacity for its estimate and no longer. Otherwise it must
@@ -199,7 +199,7 @@ class Planner:
             cluster_queue=queue.name,
             rank=rank,
             start_at=start.at,
-            seconds=self._seconds(queue, pending, rank),
+            seconds=self.seconds(queue, pending, rank),
             admission=start.value.assignment.to_admission(queue.name),
             made_at=self.visible.now,
             first_start_at=start.at,

@@ -21,6 +21,7 @@ promises of the same queue and shape are not tried. A pass ends because it works
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -85,20 +86,53 @@ class PromiseReviser:
             return
         # Without a cause no promise can have been broken, so none is checked.
         if causes and not self._still_holds(promise, queue, pending):
+            # One that was moved is as early as can be; only one that holds can be improved.
             yield from self._move(promise, queue, pending, causes)
-        # A promise that was moved is as early as can be; only one that holds can be improved.
-        elif self._gains.slack.until >= self.visible.now:
+            return
+        if causes:
+            promise = self._lengthened(promise, queue, pending)
+        if self._gains.slack.until >= self.visible.now:
             yield from self._improve(promise, queue, pending)
+
+    def _lengthened(self, promise: Promise, queue: QueueState, pending: Pending) -> Promise:
+        """Return the promise with time for its own eviction, where promises above it were made since.
+
+        Its Workload will start on a lease and keep its capacity for that time, so no promise after it may be
+        moved earlier into it. A promise that would break another one by this stays as it is.
+        """
+        known, promises = promise.planned, self.visible.schedule_plan.promises
+        seconds = self.planner.seconds(queue, pending, known.rank)
+        if seconds <= known.seconds:
+            return promise
+        planned = replace(known, seconds=seconds)
+        others = [one for key, one in promises.items() if key != known.key]
+        if not self._holds(promise, queue, pending, beside=others, seconds=seconds):
+            return promise
+        promises.keep(planned, promise.claim.usage, promise.claim.spots)
+        return promises[known.key]
 
     def _still_holds(self, promise: Promise, queue: QueueState, pending: Pending) -> bool:
         """Return whether the promise holds at its start beside running work and higher promises."""
+        planned = promise.planned
+        above = self.visible.above(planned.rank, planned.key)
+        return self._holds(promise, queue, pending, beside=above, seconds=planned.seconds)
+
+    def _holds(
+        self,
+        promise: Promise,
+        queue: QueueState,
+        pending: Pending,
+        *,
+        beside: Sequence[Promise],
+        seconds: float,
+    ) -> bool:
+        """Return whether the promise holds from its start for `seconds` beside running work and these."""
         visible, planned = self.visible, promise.planned
         start_claim = StartClaim(usage=promise.claim.usage, spots=promise.claim.spots)
-        above = visible.above(planned.rank, planned.key)
-        horizon = visible.horizon(queue, planned.rank, above, of=pending.workload)
+        horizon = visible.horizon(queue, planned.rank, beside, of=pending.workload)
         at = max(planned.start_at, visible.now)
         trial = visible.trial(queue, pending)
-        return holds_at(horizon, visible.stage, trial, start_claim, at=at, seconds=planned.seconds)
+        return holds_at(horizon, visible.stage, trial, start_claim, at=at, seconds=seconds)
 
     def _move(
         self, promise: Promise, queue: QueueState, pending: Pending, causes: set[MoveCause]
