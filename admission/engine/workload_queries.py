@@ -6,6 +6,7 @@ A query decides nothing. It sees changed specs at once, and assumed admissions a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from admission.backfill.running_estimates import started_at_of
 from admission.cache.cache import Cache
@@ -18,6 +19,7 @@ from admission.engine.queue_queries import QueueQueries
 from admission.nomination.nominate import replaced_slice
 from admission.scheduler.outcomes import required_checks
 from admission.status.explain import PodSetLines, explain
+from api.eviction import EvictionRequest
 from api.jobs.resource_requests import PodSetRequests
 from api.workload import Admission, Workload, WorkloadKey
 from queues.estimates.runtime_estimate import Estimate
@@ -75,6 +77,10 @@ class WorkloadQueries:
         """Return the key of the Workload of this uid, None if none is known."""
         record = self._workload_store.index.by_uid.get(uid)
         return record.workload.key if record is not None else None
+
+    def named(self, request: EvictionRequest) -> EvictionRequest:
+        """Return the request with the preemptor's name, which its annotation lacks for another namespace."""
+        return replace(request, preemptor=self.key_of(request.preemptor_uid) or request.preemptor)
 
     def is_waiting(self, uid: str) -> bool:
         """Return whether the Workload of this uid is pending in a queue and holds no quota.

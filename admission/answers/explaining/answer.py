@@ -203,10 +203,7 @@ def _why(engine: Engine, workload: Workload, sight: Sight) -> tuple[str, str]:
         return str(problem[0]), problem[1]
     request = current_request(workload)
     if request is not None:
-        named = replace(
-            request, preemptor=engine.workloads.key_of(request.preemptor_uid) or request.preemptor
-        )
-        return request.reason.value, request_text(named, sees=sight.sees)
+        return request.reason.value, request_text(engine.workloads.named(request), sees=sight.sees)
     if is_saving_at_sigterm(workload):
         evicted = workload.conditions[ConditionType.EVICTED]
         return evicted.reason, f"{stop_text(shortest_grace_seconds(workload))}: {evicted.message}"

@@ -112,9 +112,7 @@ class StateApi:
         waits_for = self._engine.promises.waits_for(key, MOST_HOLDERS)
         past = past_eviction(workload, queries.key_of)
         if requested is not None:
-            # The annotation names none of another namespace.
-            preemptor = queries.key_of(requested.preemptor_uid) or requested.preemptor
-            requested = replace(requested, preemptor=preemptor)
+            requested = queries.named(requested)
         named = [one for one, _ in waits_for]
         named += [one.preemptor for one in (requested, past) if one is not None and one.preemptor is not None]
         others = {one.namespace for one in named if not sight.sees(one.namespace)}
