@@ -22,6 +22,7 @@ from bench.versus.build import build_kueue
 from bench.versus.proxy import DelayingProxy
 from bench.versus.report import Recorded, Turn, read_recorded, to_json, to_table
 from bench.versus.shapes import SHAPES, Config, scaled, without_limits, workload_count
+from tests.children import Port
 from tests.controlplane import binaries
 
 _SUMMARY = """
@@ -177,9 +178,13 @@ def echo() -> Iterator[int]:
 
 
 def test_an_answer_comes_later_and_complete_however_many_reads_it_takes(echo: int) -> None:
-    sent = b"x" * 2_000_000  # more than thirty reads, which must not wait for each other
+    # Three hundred reads at the least: a minute, if they waited for each other.
+    sent, reads, delay_seconds = b"x" * 20_000_000, 300, 0.2
 
-    with DelayingProxy(echo, 0.2) as proxy, socket.create_connection(("127.0.0.1", proxy.port)) as client:
+    with (
+        DelayingProxy(echo, delay_seconds) as proxy,
+        socket.create_connection(("127.0.0.1", proxy.port)) as client,
+    ):
         began = time.monotonic()
         client.sendall(sent)
         received = 0
@@ -187,15 +192,19 @@ def test_an_answer_comes_later_and_complete_however_many_reads_it_takes(echo: in
             received += len(client.recv(65536))
         took = time.monotonic() - began
 
-    assert 0.2 <= took < 5.0
+    assert delay_seconds <= took < reads * delay_seconds
 
 
 def test_a_server_that_refuses_connections_closes_those_of_the_proxy() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    # Bound and never listening, so that no other server has it.
+    port = Port()
 
-    with DelayingProxy(port, 0.2) as proxy, socket.create_connection(("127.0.0.1", proxy.port)) as client:
+    with (
+        DelayingProxy(port.number, 0.2) as proxy,
+        socket.create_connection(("127.0.0.1", proxy.port)) as client,
+    ):
         assert client.recv(1) == b""
+    port.release()
 
 
 # The command

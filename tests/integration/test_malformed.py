@@ -15,7 +15,7 @@ import pytest
 from tests.admission.controller.extending import THREE_NODES, pod_object
 from tests.api.samples import full
 from tests.integration.conftest import Cluster, Controllers
-from tests.integration.replica import SHORT_LEASE, Replica
+from tests.integration.replica import Replica
 from tests.malformed import Sample, malformed
 from tests.owners import SAMPLES
 
@@ -119,14 +119,14 @@ PORTS = {
 
 @pytest.fixture(scope="module")
 def replica(embedded_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
-    """Give a controller with all its ports that leads, with a lease that it loses soon."""
+    """Give a controller with all its ports that leads."""
     controllers = Controllers(tmp_path_factory.mktemp("malformed"))
     namespace = embedded_cluster.new_scene().namespace
     flags = ["--namespace", namespace, "--log-level", "info"]
     for name in ("extender", "visibility", "webhook"):
         flags += [f"--{name}-port", "0"]
     frameworks = ", ".join(["batch/job", "pod", *(one.row.framework for one in SAMPLES)])
-    kinds = f"{CONFIGURATION}integrations: {{frameworks: [{frameworks}]}}\n---{SHORT_LEASE}"
+    kinds = f"{CONFIGURATION}integrations: {{frameworks: [{frameworks}]}}\n"
     replica = controllers.start(embedded_cluster.kubeconfig, *flags, config=kinds)
     replica.wait_ready()
     replica.wait_leading()

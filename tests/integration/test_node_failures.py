@@ -6,8 +6,8 @@ controller makes new ones, the real scheduler binds them where Berth sends them.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -35,8 +35,9 @@ REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 HOST = "kubernetes.io/hostname"
 GPU = "nvidia.com/gpu"
 RECOVERED = "topology_scheduler_recovery_duration_seconds_count"
-# The Job controller waits ten seconds before it replaces a failed pod.
 RECOVERY_SECONDS = 60.0
+# How long the Job controller waits before it replaces a failed pod, and Berth for a heartbeat.
+JOB_BACKOFF_SECONDS, HEARTBEAT_SECONDS = 10.0, 20.0
 # What the API server adds to every pod, unless it is told otherwise.
 STOCK_TOLERATIONS = [
     {
@@ -164,6 +165,11 @@ def wait_running(scene: Scene, job: str) -> list[str]:
         return nodes if is_complete else None
 
     return wait_for(scene.patiently(complete), f"{job} runs", timeout_seconds=RECOVERY_SECONDS)
+
+
+def changed_at(obj: Object, type_: str) -> float:
+    """Return when a condition last changed (Unix seconds)."""
+    return datetime.fromisoformat(condition(obj, type_)["lastTransitionTime"]).timestamp()
 
 
 def leaf_of(node: str) -> str:
@@ -304,21 +310,24 @@ def test_a_gang_whose_pod_kube_scheduler_refuses_moves_to_another_node(scene: Sc
 
 
 @pytest.mark.covers("002_17", "002_24")
-def test_thirty_seconds_after_a_nodes_last_heartbeat_its_gang_runs_elsewhere_on_stock_tolerations(
+def test_a_gang_leaves_a_node_that_falls_silent_without_another_wait_on_stock_tolerations(
     scene: Scene,
 ) -> None:
+    """`bench.node_kills` measures that it runs elsewhere within 30 s; no wait is added to the first 20 s."""
     create_queues(scene, "main", nodes=3)
     create_policy(scene, {"placement": {"recovery": {}}})
     create_gang(scene, "gang", nodes=3, tolerations=STOCK_TOLERATIONS)
     before = wait_running(scene, "gang")
 
     silence(scene, before[0])
-    last_heard = time.monotonic()
 
     scene.wait_workload("gang", lambda found: before[0] not in assigned(found), f"left {before[0]}")
     after = wait_running(scene, "gang")
-    assert time.monotonic() - last_heard < 30.0
     assert {leaf_of(node) for node in after} == {leaf_of(node) for node in before}
+    (lost,) = (pod for pod in scene.pods_of("gang") if pod["spec"]["nodeName"] == before[0])
+    given_up_at = changed_at(lost, "DisruptionTarget")
+    # The Job controller's back-off counts from when the pod was ready last, and so has passed already.
+    assert given_up_at - changed_at(lost, "Ready") >= HEARTBEAT_SECONDS > JOB_BACKOFF_SECONDS
     assert is_true(scene.rest.get(f"/api/v1/nodes/{before[0]}"), "Ready"), "Kubernetes has not noticed yet"
     heard_again = {"metadata": {"annotations": {"berth.dev/simulated-ready": None}}}
     scene.rest.patch(f"/api/v1/nodes/{before[0]}", heard_again)
