@@ -139,6 +139,10 @@ class TreesToTry:
                 queue.pending.may_start_more = False
         return False
 
+    def queues_with_heads(self) -> int:
+        """Return in how many ClusterQueues a head is to be tried."""
+        return sum(1 for tree in self._unsettled for queue in tree.queues if _is_to_try(queue))
+
     def pop_heads(self, most: int) -> list[tuple[QueueState, Pending]]:
         """Pop the heads of the trees that were marked first: whole trees, until there are `most` heads.
 
@@ -296,7 +300,11 @@ class _Entrance:
 
 def _has_head(tree: QueueTree) -> bool:
     """Return whether an active queue of the tree has a Workload to try."""
-    return any(not queue.inactive and queue.pending.has_head() for queue in tree.queues)
+    return any(_is_to_try(queue) for queue in tree.queues)
+
+
+def _is_to_try(queue: QueueState) -> bool:
+    return not queue.inactive and queue.pending.has_head()
 
 
 def _trees_by_flavor(queues: Iterable[QueueState]) -> dict[str, list[QueueTree]]:

@@ -344,9 +344,14 @@ class Engine:
             return False
         return self._workload_store.trees.has_heads() or self.promotions.is_due(now=now)
 
-    def waiting_queues(self) -> int:
-        """Return in how many ClusterQueues Workloads wait. O(ClusterQueues)."""
-        return sum(1 for queue in self._cache.queues.values() if queue.pending)
+    def comparable_queues(self) -> int:
+        """Return how many ClusterQueues the next cycle may compare. O(ClusterQueues).
+
+        Those with Workloads that are yet to be tried. If all have been, an event decides which are tried
+        next, and any with waiting Workloads may be among them.
+        """
+        trees = self._workload_store.trees
+        return trees.queues_with_heads() or sum(1 for queue in self._cache.queues.values() if queue.pending)
 
     def explain(self, limit: int) -> tuple[Wait, ...]:
         """Return the reasons for waiting of at most `limit` Workloads that were not tried themselves.

@@ -413,9 +413,10 @@ class ControlLoop:
                 # The reservation of a Workload that returns to the queue is released before the next cycle.
                 await term.flush()
         # While no cycle may run, it is not known which other Workloads need the quota.
+        has_doubtful = self._may_decide(term) and self.cluster_state.pending_evictions.settle()
+        # Where the next cycle is put off, the turn that begins it looks at them first.
         # Not asked again whether a cycle may begin: one that was put off above must not be forgotten.
-        is_decided = self._may_decide(term) and self._cycles.pace.put_off_until is None
-        if is_decided and self.cluster_state.pending_evictions.settle():
+        if has_doubtful and self._cycles.pace.put_off_until is None:
             self._wake.set()
         self._observer.note_pause(term.is_paused, term.unconfirmed)
         self._explain(term)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from admission.controller.runtime.clock import Clock
 
-# For each ClusterQueue with waiting Workloads but the first: where only one has some, there is nothing to
-# compare. A cycle takes one Workload of each, so at least 100 can still be admitted in a second. An API
-# server that is behind answers fewer.
+# For each ClusterQueue that the next cycle may compare but the first: where there is only one, there is
+# nothing to compare. A cycle takes one Workload of each, so at least 100 can still be tried in a second. An
+# API server that is behind answers fewer.
 SECONDS_PER_QUEUE = 0.01
 MOST_SECONDS = 0.1
 
@@ -29,9 +29,9 @@ class CyclePace:
         #: Until when the cycle that was asked for last was put off (monotonic seconds); None: it was not.
         self.put_off_until: float | None = None
 
-    def note_cycle(self, waiting_queues: int) -> None:
-        """Note that a cycle has ended, and in how many ClusterQueues Workloads wait."""
-        pause = min(MOST_SECONDS, SECONDS_PER_QUEUE * max(0, waiting_queues - 1))
+    def note_cycle(self, queues: int) -> None:
+        """Note that a cycle has ended, and how many ClusterQueues the next one may compare."""
+        pause = min(MOST_SECONDS, SECONDS_PER_QUEUE * max(0, queues - 1))
         self._next_at = self._clock.monotonic() + pause
 
     def may_begin(self, *, is_behind: bool) -> bool:

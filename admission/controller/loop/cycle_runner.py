@@ -61,7 +61,7 @@ class CycleRunner:
             self._observer.note_cycle(decisions, self._clock.monotonic() - began)
             self._note_time(decisions)
             self._pending_messages.collect(decisions)
-            self.pace.note_cycle(self._engine.waiting_queues())
+            self.pace.note_cycle(self._engine.comparable_queues())
             self._load.decided += sum(not isinstance(decision, Wait | Plan) for decision in decisions)
         except Exception:
             # The decisions are known only here: what they assume in the engine would stay assumed forever.

@@ -321,6 +321,55 @@ def test_the_next_cycle_of_many_queues_begins(is_behind: bool, want: list[float]
     end(stage.loop)
 
 
+def test_workloads_that_wait_in_other_queues_do_not_slow_down_one_that_has_room() -> None:
+    """They have been tried, so its next Workload has none to be compared with."""
+    stage, admitted_at = Stage(), list[float]()
+    stage.term.is_behind = True
+
+    async def carry_out(decisions: Sequence[Decision | Reassign]) -> None:
+        admitted_at.extend(stage.loop.time() for one in decisions if isinstance(one, Admit))
+
+    stage.term.carry_out = carry_out  # type: ignore[method-assign]  # this term does more
+    for number in range(10):
+        stage.see_queue(f"full{number}", cpus=0)
+        stage.see_workloads(2, queue=f"full{number}")
+    stage.see_queue("free", cpus=200)
+    stage.see_workloads(200, queue="free")
+    stage.begin()
+    stage.loop.run_for(10.0)
+
+    assert len(admitted_at) == 200
+    assert admitted_at[-1] - admitted_at[0] < 1.0
+    end(stage.loop)
+
+
+def test_doubtful_evictions_are_settled_while_cycles_with_heads_are_spaced_out() -> None:
+    stage, queues, cycles, settled = Stage(), [f"q{number}" for number in range(20)], [0], [0]
+    stage.term.is_behind = True
+
+    async def carry_out(decisions: Sequence[Decision | Reassign]) -> None:
+        # Events bring more to try for as long as the API server owes answers.
+        cycles[0] += bool(decisions)
+        for queue in queues:
+            stage.see_queue(queue, cpus=cycles[0] + 1)
+
+    def settle() -> bool:
+        settled[0] += 1
+        return False
+
+    stage.term.carry_out = carry_out  # type: ignore[method-assign]  # this term does more
+    stage.cluster_state.pending_evictions.settle = settle  # type: ignore[method-assign]  # only counted
+    for queue in queues:
+        stage.see_queue(queue, cpus=1)
+        stage.see_workloads(100, queue=queue)
+    stage.begin()
+    stage.loop.run_for(5.0)
+
+    assert cycles[0] > 20
+    assert settled[0] > 20
+    end(stage.loop)
+
+
 def test_an_error_while_workloads_are_placed_does_not_end_the_control_loop(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

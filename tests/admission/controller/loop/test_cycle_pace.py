@@ -9,7 +9,7 @@ from tests.admission.controller.fakes import FakeClock
 
 
 @pytest.mark.parametrize(
-    ("waiting_queues", "is_behind", "want"),
+    ("queues", "is_behind", "want"),
     [
         pytest.param(30, False, 0.0, id="with every answer there, a cycle follows at once"),
         pytest.param(0, True, 0.0, id="where nothing waits, what comes is tried at once"),
@@ -19,11 +19,11 @@ from tests.admission.controller.fakes import FakeClock
         pytest.param(1000, True, 0.1, id="a thousand queues wait a tenth of a second"),
     ],
 )
-def test_the_next_cycle_begins(waiting_queues: int, is_behind: bool, want: float) -> None:
+def test_the_next_cycle_begins(queues: int, is_behind: bool, want: float) -> None:
     clock = FakeClock()
     pace = CyclePace(clock)
 
-    pace.note_cycle(waiting_queues)
+    pace.note_cycle(queues)
 
     if want:
         assert not pace.may_begin(is_behind=is_behind)
