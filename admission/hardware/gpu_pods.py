@@ -109,23 +109,23 @@ class GpuPods:
             elif kind is LinkedGpus:
                 self._linked_places += _has(sizes, kind) - had_kind
 
-    def record(self, pod: PodKey, node: str, gpus: PodGpus | None) -> str | None:
-        """Set which GPUs of its node a pod has, None for no longer. Return a node whose count has changed."""
-        before = self._node_of.get(pod)
-        if gpus is None or not node:
-            if before is None:
-                return None
-            del self._node_of[pod], self._recorded[before][pod]
+    def changed_by(self, pod: PodKey, node: str, gpus: PodGpus | None) -> tuple[str, ...]:
+        """Return the nodes on which this record changes something: none, one, or the former one too."""
+        before, after = self._node_of.get(pod), node if gpus is not None else ""
+        if before is not None and (before != after or self._recorded[before][pod] != gpus):
+            return tuple(dict.fromkeys(name for name in (before, after) if name))
+        return (after,) if before is None and after else ()
+
+    def record(self, pod: PodKey, node: str, gpus: PodGpus | None) -> None:
+        """Set which GPUs of its node a pod has, None for no longer."""
+        before = self._node_of.pop(pod, None)
+        if before is not None:
+            del self._recorded[before][pod]
             if not self._recorded[before]:
                 del self._recorded[before]
-            return before
-        of_node = self._recorded.setdefault(node, {})
-        if of_node.get(pod) == gpus:
-            return None
-        if before is not None and before != node:
-            self.record(pod, before, None)
-        of_node[pod], self._node_of[pod] = gpus, node
-        return node
+        if gpus is not None and node:
+            self._recorded.setdefault(node, {})[pod] = gpus
+            self._node_of[pod] = node
 
     def recorded(self, node: str) -> Mapping[PodKey, PodGpus]:
         """Return the pods of a node that record their GPUs."""
@@ -143,20 +143,20 @@ class GpuPods:
         They come beside the pods at the places, one after another. A linked pod that cannot have an island,
         by the GPUs that others record, keeps nothing off the node.
         """
-        mix = self._mix(places)
+        mix = self.mix(places)
         return _kept(self._rooms, (kind, mix, size, True), lambda: _linked_room(kind, mix, _pod(size)))
 
     def free(self, kind: NodeHardware, places: Collection[Hashable]) -> tuple[GpuFree, ...]:
         """Return what the pods at the places leave of each GPU of a node of this kind, by its index."""
-        mix = self._mix(places)
+        mix = self.mix(places)
         return _kept(self._free, (kind, mix), lambda: _free(kind, mix))
 
     def room(self, kind: NodeHardware, places: Collection[Hashable], size: Size) -> int:
         """Return how many more pods of this size (at least 1) the GPUs of a node of this kind hold."""
-        mix = self._mix(places)
+        mix = self.mix(places)
         return _kept(self._rooms, (kind, mix, size, False), lambda: _room(kind, mix, _pod(size)))
 
-    def _mix(self, places: Collection[Hashable]) -> Mix:
+    def mix(self, places: Collection[Hashable]) -> Mix:
         """Return the pods at the places, each once."""
         if not self._recorded:
             # Nearly all nodes have pods of one size alone, which need no sorting.

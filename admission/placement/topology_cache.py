@@ -19,7 +19,7 @@ from admission.placement.performance import Performance
 from admission.placement.search import PlacementSearch
 from admission.placement.topology.address_book import AddressBook, Key
 from admission.placement.topology.flavor_topology import FlavorTopology
-from admission.placement.topology.gpu_room import gpu_size
+from admission.placement.topology.gpu_room import gpu_size, gpu_state
 from admission.placement.topology.hierarchy import node_problems
 from admission.placement.topology.nodes import Nodes
 from admission.placement.topology.place import Place, place_of
@@ -122,45 +122,61 @@ class TopologyCache:
         return frozenset(flavor for flavor, topology in self._topologies.items() if topology.drop_node(name))
 
     def put_pod(self, pod: PodUsage) -> frozenset[str]:
-        """Add or update a pod not placed by Berth. Return the flavors on whose nodes it freed capacity."""
+        """Add or update a pod. Return the flavors on whose nodes it may have freed capacity.
+
+        What a pod takes that Berth has placed is known by its Workload, but not which GPUs it has.
+        """
         key = (pod.namespace, pod.name)
         known = self.nodes.pod(key)
-        self._record_gpus(key, pod)
+        regrouped = self._record_gpus(key, pod)
         if known == pod:
-            return frozenset()
+            return regrouped
         # Removed and added again, which is cheaper than comparing; the sums are integers, so they are exact.
         freed = self._drop_pod(key)
         if pod.node:
             self.nodes.add_pod(pod)
             self._take(pod, sign=1)
         # A pod that only grew on its node has freed nothing, although it was removed in between.
-        return freed if known is not None and _leaves_room(known, pod) else frozenset()
+        return regrouped | freed if known is not None and _leaves_room(known, pod) else regrouped
 
     def drop_pod(self, key: PodKey) -> frozenset[str]:
-        """Remove a pod. Return the flavors on whose nodes it freed capacity.
+        """Remove a pod. Return the flavors on whose nodes it may have freed capacity.
 
         A large cluster ends thousands of pods a minute. Those on nodes of no flavor must wake no queue.
         """
-        self._record_gpus(key, None)
-        return self._drop_pod(key)
+        return self._record_gpus(key, None) | self._drop_pod(key)
 
     def _drop_pod(self, key: PodKey) -> frozenset[str]:
         pod = self.nodes.pop_pod(key)
         return frozenset() if pod is None else self._take(pod, sign=-1)
 
-    def _record_gpus(self, key: PodKey, pod: PodUsage | None) -> None:
-        """Note which GPUs of its node a pod has, whether Berth has placed it or not."""
+    def _record_gpus(self, key: PodKey, pod: PodUsage | None) -> frozenset[str]:
+        """Note which GPUs of its node a pod has, whether Berth has placed it or not.
+
+        Return the flavors of nodes on which other GPUs are free than before.
+        """
         gpus = None
         if pod is not None and pod.gpu_ids:
             gpus = PodGpus(pod.gpus, pod.share, pod.gpu_ids)
         node, fault = (pod.gpu_node, pod.gpu_fault) if pod is not None else ("", "")
         self._recorded_on.update(dict.fromkeys(self._record_faults.put(key, node, fault)))
-        changed = self.hardware.gpu_pods.record(key, node, gpus)
-        if changed is not None:
-            self._recorded_on[changed] = None
-            self._node_changes += 1
-            for topology in self._topologies.values():
-                topology.touch_node(changed)
+        names = self.hardware.gpu_pods.changed_by(key, node, gpus)
+        if not names:
+            return frozenset()
+        before = self._gpu_states(names)
+        self.hardware.gpu_pods.record(key, node, gpus)
+        self._recorded_on.update(dict.fromkeys(names))
+        self._touch(names)
+        # Which pods have the same GPUs decides what is left, and how many have ended is often known before.
+        after = self._gpu_states(names)
+        return frozenset(flavor for flavor, states in after.items() if states != before[flavor])
+
+    def _gpu_states(self, nodes: Iterable[str]) -> dict[str, list[object]]:
+        """Return what decides the room on the GPUs of these nodes, by flavor."""
+        return {
+            flavor: [gpu_state(topology, name) for name in nodes]
+            for flavor, topology in self._topologies.items()
+        }
 
     def take_recorded_on(self) -> tuple[str, ...]:
         """Return the nodes whose pods have recorded other GPUs since the last call."""

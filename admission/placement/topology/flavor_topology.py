@@ -222,6 +222,10 @@ class FlavorTopology:
 
     # --- what there is ------------------------------------------------------------------------------------
 
+    def leaf_of(self, node: str) -> int | None:
+        """Return the leaf of a node, None where it is none of the flavor's."""
+        return self._leaf_of_node.get(node)
+
     def capacity(self, resource: str) -> list[int]:
         """Return the column of what leaves have of a resource, less what other pods take.
 

@@ -43,6 +43,25 @@ def gpu_rooms(site: FlavorTopology, size: Size, *, is_empty: bool) -> tuple[Link
     )
 
 
+def gpu_state(site: FlavorTopology, node: str) -> object:
+    """Return what decides, beyond amounts, how many pods the GPUs of a node hold; None if nothing does.
+
+    Equal where it is equal, whichever pods have recorded their GPUs meanwhile.
+    """
+    leaf = site.leaf_of(node)
+    if leaf is None or not site.is_by_host:
+        return None
+    kind, gpu_pods = site.hardware.of(site.nodes[leaf][node]), site.hardware.gpu_pods
+    places = (node, (site.owner, site.names[leaf]))
+    # A linked pod needs an island until it has recorded its GPUs.
+    if (kind.islands and not kind.is_one_island) or (gpu_pods.has_linked and gpu_pods.has_shares):
+        return gpu_pods.mix(places)
+    if kind.slices <= 1 and not gpu_pods.has_shares:
+        return None
+    # All of its GPUs are equal.
+    return sorted(gpu_pods.free(kind, places))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkedRoom:
     """The room for pods of a size, by the islands of linked pods. `is_empty`: without placed pods."""

@@ -9,6 +9,7 @@ import pytest
 from msgspec import structs
 
 from admission.decisions.decision import Admit
+from api.jobs.gpu_share import GpuShare
 from api.node import NodeInfo, PodUsage
 from api.objects.common import Meta
 from api.policy import AdmissionPolicy, PlacementRules, StrategyChoice
@@ -119,6 +120,49 @@ def test_pods_that_others_placed_count() -> None:
 
     world.remove(PodUsage, ("other", "served"))
     assert admits(world.settle()) == ["c"]
+
+
+def make_record(name: str, gpu: int, milli: int = 500) -> PodUsage:
+    """Return a pod that Berth has placed and that has recorded its GPU."""
+    return PodUsage(namespace="team", name=name, gpu_node="n0", gpu_ids=(gpu,), share=GpuShare(milli))
+
+
+def test_a_gpu_that_comes_free_with_a_pod_after_its_workload_wakes_what_waits_for_it() -> None:
+    world = make_world(make_node("n0", 2)).put(*(make_share(name, "500", at=1) for name in "abc"))
+    world.confirm(world.settle())
+    world.put(make_record("a", 1), make_record("b", 1), make_record("c", 0), make_whole("waits", 1, at=2))
+    assert admits(world.settle()) == []
+    # Which of the three pods ends is not known until the pod itself is gone.
+    world.put(finished(world.get("c")))
+    assert admits(world.settle()) == []
+
+    world.remove(PodUsage, ("team", "c"))
+
+    assert admits(world.settle()) == ["waits"]
+
+
+def test_pods_that_share_fewer_gpus_than_was_assumed_wake_what_waits_for_one() -> None:
+    shares = {"a": 500, "b": 400, "c": 300, "d": 300, "e": 250, "f": 250}
+    world = make_world(make_node("n0", 3))
+    world.put(*(make_share(name, str(milli), at=1) for name, milli in shares.items()))
+    world.confirm(world.settle())
+    # The largest first, a and b are together, so that the others need two more GPUs.
+    assert admits(world.put(make_whole("waits", 1, at=2)).settle()) == []
+
+    for name, milli in shares.items():
+        world.put(make_record(name, int(name in "bcd"), milli))
+
+    assert admits(world.settle()) == ["waits"]
+
+
+def test_records_that_leave_as_much_of_each_gpu_wake_nothing() -> None:
+    world = make_world(make_node("n0", 2)).put(*(make_share(name, "500", at=1) for name in "abc"))
+    world.confirm(world.settle())
+    assert admits(world.put(make_whole("waits", 1, at=2)).settle()) == []
+
+    world.put(make_record("a", 1), make_record("b", 1), make_record("c", 0))
+
+    assert not world.engine.wake_heads(now=world.now)
 
 
 def test_shares_count_in_the_quota_of_a_queue_that_covers_them() -> None:
