@@ -150,7 +150,7 @@ def _sentinel(
     sentinel = _Sentinel(port=port.number, guard=guard, password=password)
     try:
         with Child(name="sentinel", arguments=arguments, log=home / "log") as child:
-            child.wait_ready(lambda: sentinel.known_replicas() >= 0, timeout_seconds=20.0)
+            child.wait_ready(lambda: sentinel.known_replicas() >= 0, timeout_seconds=60.0)
             yield sentinel
     finally:
         port.release()

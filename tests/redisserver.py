@@ -91,7 +91,7 @@ class Guard:
             password=self.password,
             ssl=True,
             ssl_ca_certs=str(self.ca),
-            socket_timeout=2.0,
+            socket_timeout=30.0,
             retry=Retry(NoBackoff(), 0),
         )
 
@@ -142,7 +142,7 @@ class RedisServer:
         """Return a client of the operator's; close it."""
         if self._guard is not None:
             return self._guard.client(self.port)
-        return redis.Redis.from_url(self.url, socket_timeout=2.0, retry=Retry(NoBackoff(), 0))
+        return redis.Redis.from_url(self.url, socket_timeout=30.0, retry=Retry(NoBackoff(), 0))
 
     def __enter__(self) -> Self:
         self.start()
@@ -155,7 +155,7 @@ class RedisServer:
     def start(self) -> None:
         """Start the server and return when it answers, with its data loaded: some 15 ms."""
         self.child.start()
-        self.child.wait_ready(self._answers, timeout_seconds=20.0)
+        self.child.wait_ready(self._answers, timeout_seconds=60.0)
 
     def stop(self) -> None:
         """End the server in order; its port refuses connections until `start`."""

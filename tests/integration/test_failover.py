@@ -123,7 +123,7 @@ def test_the_follower_goes_on_within_the_lease_when_the_leader_is_killed(stage: 
     stage.scene.create_job("after", cpus=2, seconds=0.5)
 
     # The end of the lease, the follower's next look 1 s later, and room for a busy machine.
-    wait_for(lambda: follower.has_logged("deciding"), "the follower leading", timeout_seconds=30)
+    wait_for(lambda: follower.has_logged("deciding"), "the follower leading")
     stage.scene.wait_finished("before", "after")
     stage.check_each_ran_once("before", "after")
 

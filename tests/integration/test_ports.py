@@ -42,7 +42,7 @@ from tests.controlplane.definitions import install_definitions
 from tests.controlplane.plane import answers
 from tests.integration.extending import SCHEDULER, kube_scheduler, listening
 from tests.integration.replica import BERTH, Replica
-from tests.integration.waiting import wait_for
+from tests.integration.waiting import PATIENCE_SECONDS, wait_for
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("ports")]
 
@@ -348,7 +348,7 @@ async def expect_api_services(client: KubeClient, namespace: str, port: int) -> 
 async def expect_pending(client: KubeClient, publisher: TrustPublisher) -> None:
     """See pending Workloads through kube-apiserver, once it has the CA bundle."""
     path = f"/apis/{GROUP}/v1beta2/namespaces/a/localqueues/lq/pendingworkloads"
-    async with asyncio.TaskGroup() as group, asyncio.timeout(30):
+    async with asyncio.TaskGroup() as group, asyncio.timeout(PATIENCE_SECONDS):
         publishing = group.create_task(publisher.run())
         while (found := await try_to_get(client, path)) is None:
             await asyncio.sleep(0.1)

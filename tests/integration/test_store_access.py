@@ -53,7 +53,7 @@ def serving(folder: Path, port: int, flags: Mapping[str, str]) -> Iterator[None]
     arguments = [str(find_redis()[0]), "--dir", str(folder), "--save", ""]
     arguments += [word for name, value in flags.items() for word in (f"--{name}", value)]
     with Child(name="redis-server", arguments=arguments, log=log) as child:
-        child.wait_ready(lambda: "Ready to accept" in log.read_text(), timeout_seconds=20.0)
+        child.wait_ready(lambda: "Ready to accept" in log.read_text(), timeout_seconds=60.0)
         yield
 
 
@@ -121,7 +121,7 @@ def guarded(tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch) -> Itera
     child = Child(name="redis", arguments=arguments, log=log, environment=environment)
     with with_tls() as stack:
         stack.enter_context(child)
-        child.wait_ready(lambda: "Ready to accept" in log.read_text(), timeout_seconds=20.0)
+        child.wait_ready(lambda: "Ready to accept" in log.read_text(), timeout_seconds=60.0)
         yield f"rediss://berth@{SERVICE}:{port}/0"
 
 

@@ -13,6 +13,7 @@ from queues.store.failover_store import FailoverStore
 from queues.store.keys import Keys
 from queues.store.redis_store import RedisReservationStore
 from queues.store.seal import Seal
+from tests.integration.waiting import PATIENCE_SECONDS
 from tests.queues.reservation_builders import make_id, make_reservation
 from tests.redisserver import RedisServer
 
@@ -96,7 +97,7 @@ async def test_a_leader_writes_back_what_a_restarted_redis_lost_and_vouches_for_
     redis_server.stop()
     redis_server.start()
 
-    async with asyncio.timeout(20.0), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
         watching = group.create_task(leading.run())
         while await is_blind(store, fence=6):
             await asyncio.sleep(0.01)

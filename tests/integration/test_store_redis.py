@@ -388,8 +388,8 @@ async def leading(url: str) -> AsyncIterator[tuple[FailoverStore, asyncio.Queue[
 
 
 async def wait_state(noticed: asyncio.Queue[StoreStatus], want: StoreState) -> StoreStatus:
-    """Return the first status of this state, within 20 s."""
-    async with asyncio.timeout(20):
+    """Return the first status of this state."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while (status := await noticed.get()).state is not want:
             pass
     return status

@@ -20,6 +20,7 @@ from queues.store.redis_store import RedisReservationStore
 from queues.store.replication import Replication
 from queues.store.seal import Seal
 from tests import parts
+from tests.integration.waiting import PATIENCE_SECONDS
 from tests.queues.reservation_builders import make_id, make_reservation
 from tests.redisgroups import Group, cluster_group, sentinel_group
 from tests.redisserver import RedisServer, find_bundled
@@ -85,7 +86,7 @@ class Leader:
     async def wait(self, state: StoreState) -> None:
         """Return when the store is in this state."""
         try:
-            async with asyncio.timeout(30.0):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while self.store.status().state is not state:
                     self._changed.clear()
                     await self._changed.wait()
@@ -95,7 +96,7 @@ class Leader:
 
 async def wait_served(store: RedisReservationStore) -> None:
     """Return when the store answers: a Sentinel names the new primary some moments after its promotion."""
-    async with asyncio.timeout(30.0):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             with suppress(StoreUnreachable):
                 return await store.ping()
@@ -104,7 +105,7 @@ async def wait_served(store: RedisReservationStore) -> None:
 
 async def wait_vouched(store: RedisReservationStore) -> None:
     """Return when a leader has vouched for the server that serves now."""
-    async with asyncio.timeout(30.0):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while await is_blind(store, fence=6):
             await asyncio.sleep(0.01)
 

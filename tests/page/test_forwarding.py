@@ -18,6 +18,7 @@ from admission.cli.common.errors import UnreachableError, WrongUsageError
 from admission.cli.page.forwarding import forwarded
 from admission.cli.page.port_forward import Target, port_forward
 from api.http.server import HttpServer, Request, Response, Route, Stream, json_response
+from tests.integration.waiting import PATIENCE_SECONDS
 
 
 class Controller:
@@ -213,7 +214,7 @@ async def test_the_command_ends_with_kubectl(tmp_path: Path) -> None:
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             stdout, stderr = await process.communicate()
     finally:
         if process.returncode is None:

@@ -18,6 +18,7 @@ from queues.reservations.reservations import Reserved, StoreRefused, StoreUnreac
 from queues.store.embedded import EmbeddedRedis, find_server
 from queues.store.redis_store import RedisReservationStore
 from tests import parts
+from tests.integration.waiting import PATIENCE_SECONDS
 from tests.queues.reservation_builders import make_reservation
 
 NO_LIMIT = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
@@ -85,7 +86,7 @@ def _state(thread: Path) -> str:
 
 async def wait_dead(pid: int) -> None:
     """Return when the process is gone, within 20 s."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while is_alive(pid):
             await asyncio.sleep(0.01)
 
@@ -135,7 +136,7 @@ async def test_a_child_that_dies_is_started_again_with_its_data(tmp_path: Path) 
         await store.seed_fence(5)
         await commit(store)
         # With everysec Redis may hold its log back for a moment while an earlier write is synced.
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not is_logged(tmp_path, b"reservations"):
                 await asyncio.sleep(0.01)
         first = embedded.pid
@@ -143,7 +144,7 @@ async def test_a_child_that_dies_is_started_again_with_its_data(tmp_path: Path) 
         os.kill(first, signal.SIGKILL)
         await wait_dead(first)
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while embedded.pid == first:
                 await asyncio.sleep(0.01)
             while True:
@@ -281,7 +282,7 @@ async def test_a_disk_that_fills_up_is_named_with_the_directory(tmp_path: Path) 
         resource.prlimit(
             embedded.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
         )
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 try:
                     await commit(store, "after")

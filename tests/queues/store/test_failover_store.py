@@ -19,6 +19,7 @@ from queues.reservations.reservations import (
     StoreUnreachable,
 )
 from queues.store.failover_store import FailoverStore, StoreState, StoreStatus
+from tests.integration.waiting import PATIENCE_SECONDS
 from tests.queues.reservation_builders import make_entry, make_id, make_reservation
 from tests.queues.store.faults import FaultyStore
 
@@ -180,7 +181,7 @@ async def test_what_redis_did_late_is_taken_away_when_it_is_not_asked_for_again(
     await leader.beneath.model.commit([late], fence=5, request_id="r2")
     assert leader.held() == {"held": "r1", "late": "r2"}
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while "late" in leader.held():
             await asyncio.sleep(0.001)
 
@@ -292,7 +293,7 @@ async def test_a_redis_that_answers_but_refuses_to_write_is_not_back(leader: Lea
     leader.beneath.fault, leader.beneath.pings = FULL, True
     await leader.store.live(fence=5)
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while leader.beneath.pinged < 3:
             await asyncio.sleep(0.001)
 

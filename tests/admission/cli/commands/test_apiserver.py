@@ -15,6 +15,7 @@ from admission.simulation.shapes import GangShape
 from api.kube.client import KubeClient
 from api.kube.resources import CLUSTER_QUEUES, JOBS, NODES
 from api.objects.common import NamedObject
+from tests.integration.waiting import PATIENCE_SECONDS
 
 
 async def test_it_is_ready_when_the_kubeconfig_is_there_and_runs_jobs(tmp_path: Path) -> None:
@@ -42,7 +43,7 @@ async def test_it_is_ready_when_the_kubeconfig_is_there_and_runs_jobs(tmp_path: 
 
 
 async def _wait_succeeded(client: KubeClient, name: str, *, pods: int) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         async for line in client.watch(JOBS.path("default"), {}, idle_seconds=30):
             if line:
                 status = json.loads(line)["object"]["status"]

@@ -17,6 +17,7 @@ from api.kube.client import KubeClient
 from api.kube.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, WORKLOADS, Resource
 from api.workload import WorkloadKey
 from tests.embedded import EmbeddedCluster
+from tests.integration.waiting import PATIENCE_SECONDS
 
 NAMESPACE = "default"
 
@@ -86,7 +87,7 @@ def held(gpus: int) -> dict[str, Any]:
 
 
 async def until(condition_: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             if condition_():
                 return

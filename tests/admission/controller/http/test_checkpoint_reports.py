@@ -23,6 +23,7 @@ from api.kube.informer import ChangeType
 from api.workload import to_rfc3339
 from tests.admission.controller.fakes import FakeClock, FakeRecorder
 from tests.admission.controller.known import Known, made, workload_object
+from tests.integration.waiting import PATIENCE_SECONDS
 
 NOW = 1_769_860_800.0
 _KINDS = {"jobs": "Job", "pods": "Pod", "workloads": "Workload"}
@@ -223,7 +224,7 @@ async def test_where_too_many_wait_to_be_written_the_next_is_to_come_again(
     while door.api.asked.count("patch") != 2:
         await asyncio.sleep(0)
 
-    assert await asyncio.wait_for(door.post(30), timeout=30) == 503
+    assert await asyncio.wait_for(door.post(30), timeout=PATIENCE_SECONDS) == 503
     assert door.counted("unavailable") == 1
     door.api.gate.set()
     assert await first == 200

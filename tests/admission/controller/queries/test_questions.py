@@ -23,6 +23,7 @@ from tests.admission.controller.known import (
     workload_object,
 )
 from tests.admission.controller.queries.asking import Asked, running_workload
+from tests.integration.waiting import PATIENCE_SECONDS
 
 
 def busy_cluster() -> tuple[Object, ...]:
@@ -234,7 +235,7 @@ async def test_lists_do_not_wait_for_questions(asked: Asked) -> None:
     ]
     await asyncio.sleep(0.1)
 
-    found = await asyncio.wait_for(asked.service.list(TRUSTED, Kind.WORKLOADS, {}), 20)
+    found = await asyncio.wait_for(asked.service.list(TRUSTED, Kind.WORKLOADS, {}), PATIENCE_SECONDS)
 
     assert found.items
     assert not any(one.done() for one in asking)

@@ -34,6 +34,7 @@ from api.kube.errors import (
     TooManyRequests,
 )
 from tests.admission.controller.fakes import Answer, FakeClock, FakeSender, make_write
+from tests.integration.waiting import PATIENCE_SECONDS
 
 FOREVER = float("inf")
 UNANSWERED = [ServerError("failed calling webhook")] * MAX_UNANSWERED
@@ -293,7 +294,7 @@ async def test_a_bug_over_one_result_is_reported_and_leaves_the_other_orders_alo
         # One behind it in its lane, and one in another.
         executor.submit(WriteOrder(write=make_write("a"), on_result=fail))
         executor.submit(WriteOrder(write=make_write("b", purpose=Purpose.WAIT), on_result=done.set_result))
-        assert await asyncio.wait_for(done, timeout=5.0) == Written(raw=b"{}")
+        assert await asyncio.wait_for(done, timeout=PATIENCE_SECONDS) == Written(raw=b"{}")
 
     assert [type(error) for error in errors] == [RuntimeError, RuntimeError]
     assert executor.backlog == 0

@@ -22,6 +22,7 @@ from tests.admission.controller.fakes import FakeClock, FakeSender, make_write
 from tests.admission.controller.virtualtime import VirtualLoop, virtual_loop
 from tests.admission.controller.writer.test_executor import make_executor, running
 from tests.api.kube.scripted import ScriptedServer, answer, refuse
+from tests.integration.waiting import PATIENCE_SECONDS
 
 BAD = [f"bad-{number}" for number in range(FIRST_IN_FLIGHT)]
 GOOD = [f"good-{number}" for number in range(2 * FIRST_IN_FLIGHT)]
@@ -142,7 +143,7 @@ async def submit_over_http(server: ScriptedServer, names: list[str]) -> tuple[di
                 ended.set()
 
         executor.attempts.sleep = pause
-        async with running(executor), asyncio.timeout(20.0):
+        async with running(executor), asyncio.timeout(PATIENCE_SECONDS):
             for name in names:
                 order = make_write(name, resource_version="7")
                 executor.submit(WriteOrder(write=order, on_result=partial(note, name)))

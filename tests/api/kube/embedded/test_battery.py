@@ -452,7 +452,7 @@ async def test_a_watch_without_a_version_begins_with_what_is_there(api: RawApi) 
 
 
 async def test_a_watch_ends_when_its_time_is_up(api: RawApi) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         assert await api.watched(api.jobs()) == []
 
 

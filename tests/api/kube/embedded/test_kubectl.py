@@ -286,10 +286,10 @@ async def test_get_follows_changes(run: Kubectl) -> None:
 async def test_a_job_that_is_resumed_runs_on_the_simulated_nodes(run: Kubectl, stand_ins: StandIns) -> None:
     del stand_ins  # it runs in the background
     await run("apply", "-f", "-", stdin=JOB)
-    await run("wait", "--for=condition=Suspended", "job/train", "--timeout=20s")
+    await run("wait", "--for=condition=Suspended", "job/train", "--timeout=60s")
 
     await run("patch", "job", "train", "-p", '{"spec": {"suspend": false}}')
-    await run("wait", "--for=condition=Complete", "job/train", "--timeout=20s")
+    await run("wait", "--for=condition=Complete", "job/train", "--timeout=60s")
 
     (pod,) = (await run.json("get", "pods"))["items"]
     head, row = (await run("get", "pods")).splitlines()
@@ -309,7 +309,7 @@ async def test_drain_empties_a_node(run: Kubectl, stand_ins: StandIns) -> None:
             await asyncio.sleep(0.05)
     node_name = (await run.json("get", bound.strip()))["spec"]["nodeName"]
 
-    await run("drain", node_name, "--timeout=20s")
+    await run("drain", node_name, "--timeout=60s")
 
     left = await run.json("get", "pods", f"--field-selector=spec.nodeName={node_name}")
     node = await run.json("get", "node", node_name)
