@@ -94,12 +94,14 @@ def name_of_workload(job: Job) -> str:
     return workload_name(JOB_KIND, JOB_GROUP, job.name, job.uid)
 
 
-def name_of_slice(kind: str, group: str, job: QueuedJob) -> str:
+def name_of_slice(kind: str, group: str, job: QueuedJob, *suffixes: str) -> str:
     """Return the name of the slice of an elastic Job that its present generation would get.
 
+    `suffixes` are what else changes with its number of pods.
     Source: Kueue, pkg/controller/jobframework/reconciler.go, newWorkloadName.
     """
-    return workload_name(kind, group, job.name, job.uid, extra=str(job.generation))
+    extra = "_".join((str(job.generation), *suffixes))
+    return workload_name(kind, group, job.name, job.uid, extra=extra)
 
 
 def check_job(job: Job, body: Mapping[str, Any]) -> None:

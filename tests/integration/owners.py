@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -14,6 +15,13 @@ from api.jobs.owners.spark import SPARK_APPLICATION
 from api.jobs.owners.trainjob import CLUSTER_RUNTIMES, TRAIN_JOB
 from tests.integration.manifests import LONG, QUEUE_NAME, RUNTIME, Object
 from tests.integration.ray_network import SERVE_CONFIG, job_id
+
+_ASKED = frozenset(os.environ.get("BERTH_KINDS", "").split(","))
+
+
+def is_asked_for(kind: str, *, by_default: bool) -> bool:
+    """Return whether this run tries a kind: one of BERTH_KINDS, else one that every run tries."""
+    return by_default if {""} == _ASKED else bool(_ASKED & {"all", kind})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,6 @@ and BERTH_KINDS=TFJob,MPIJob these alone.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -26,7 +25,7 @@ from tests.controlplane.owner_controllers import (
 from tests.integration import spark_submit
 from tests.integration.conftest import Cluster, Options
 from tests.integration.manifests import LONG, Object, condition, is_true
-from tests.integration.owners import MANIFESTS, MORE_MANIFESTS, Manifest
+from tests.integration.owners import MANIFESTS, MORE_MANIFESTS, Manifest, is_asked_for
 from tests.integration.ray_network import RayNetwork
 from tests.integration.replica import Replica
 from tests.integration.scene import Scene
@@ -36,7 +35,6 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("owners")]
 
 ALL = (*MANIFESTS, *MORE_MANIFESTS)
 SOURCES = {**CONTROLLERS, **MORE_CONTROLLERS}
-ASKED = frozenset(os.environ.get("BERTH_KINDS", "").split(","))
 CONFIG = f"""
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
@@ -56,19 +54,19 @@ def is_built(kind: Manifest) -> bool:
     return True
 
 
-def is_asked_for(kind: Manifest) -> bool:
+def is_tried(kind: Manifest) -> bool:
     """Return whether this run tries the kind."""
-    return kind in MANIFESTS if {""} == ASKED else bool(ASKED & {"all", kind.row.kind})
+    return is_asked_for(kind.row.kind, by_default=kind in MANIFESTS)
 
 
-BUILT = tuple(one for one in ALL if is_asked_for(one) and is_built(one))
+BUILT = tuple(one for one in ALL if is_tried(one) and is_built(one))
 
 
 def need(kind: Manifest) -> None:
     """Go on if the kind is to be tried and its controller is there, else skip the present test."""
     if kind in BUILT:
         return
-    if not is_asked_for(kind):
+    if not is_tried(kind):
         parts.skip_optional(f"BERTH_KINDS={kind.row.kind} tries it")
     elif kind in MANIFESTS:
         parts.need("owners")

@@ -1,4 +1,4 @@
-"""An elastic RayCluster whose workers Ray's autoscaler adds and removes, run by KubeRay on a real cluster.
+"""Elastic objects of Ray's kinds whose workers the autoscaler adds and removes, run by KubeRay.
 
 The autoscaler would run in the pod of the head. Simulated nodes run nothing: the test writes what it writes.
 """
@@ -10,14 +10,16 @@ from collections.abc import Iterator
 import pytest
 
 from api import keys
-from api.jobs.owners.ray import RAY_CLUSTER
+from api.jobs.owners.paths import value_at
+from api.jobs.owners.ray import RAY_CLUSTER, RAY_JOB, RAY_SERVICE
+from api.jobs.owners.row import OwnerKind
 from tests import parts
 from tests.controlplane import ControlPlane
 from tests.controlplane.owner_controllers import CONTROLLERS, OwnerController, find_controller
 from tests.integration.conftest import Cluster, Options
 from tests.integration.manifests import LONG, QUEUE_NAME, Object, condition, is_true
-from tests.integration.owners import template
-from tests.integration.ray_network import RayNetwork
+from tests.integration.owners import is_asked_for, template
+from tests.integration.ray_network import SERVE_CONFIG, RayNetwork, job_id
 from tests.integration.replica import Replica
 from tests.integration.scene import Scene
 from tests.integration.waiting import wait_for
@@ -28,13 +30,14 @@ CONFIG = f"""
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 integrations:
-  frameworks: [batch/job, {RAY_CLUSTER.framework}]
+  frameworks: [batch/job, {RAY_CLUSTER.framework}, {RAY_JOB.framework}, {RAY_SERVICE.framework}]
 """
+KINDS = (RAY_CLUSTER, RAY_JOB, RAY_SERVICE)
 
 
 @pytest.fixture(scope="module")
 def options() -> Options:
-    """Give the options of a controller that queues RayClusters."""
+    """Give the options of a controller that queues Ray's kinds."""
     return Options(config=CONFIG)
 
 
@@ -59,20 +62,36 @@ def scene(kuberay: OwnerController, real_controller: Replica, real_scene: Scene)
     assert kuberay.child.is_running()
     assert real_controller.child.is_running()
     yield real_scene
-    real_scene.rest.delete(path_of(real_scene), {"propagationPolicy": "Background"})
+    for row in (RAY_JOB, RAY_SERVICE, RAY_CLUSTER):
+        real_scene.rest.delete(path_of(real_scene, row), {"propagationPolicy": "Background"})
 
 
-def path_of(scene: Scene, name: str = "") -> str:
-    """Return the path of a RayCluster, or of all in the namespace."""
-    collection = f"/apis/ray.io/v1/namespaces/{scene.namespace}/rayclusters"
+def path_of(scene: Scene, row: OwnerKind, name: str = "") -> str:
+    """Return the path of an object of a kind, or of all in the namespace."""
+    collection = f"/apis/ray.io/v1/namespaces/{scene.namespace}/{row.plural}"
     return f"{collection}/{name}" if name else collection
 
 
-def create(scene: Scene, workers: int) -> None:
-    """Create a RayCluster of a head and so many workers of a CPU each; the autoscaler takes one as well."""
-    spec = {
-        "rayVersion": "2.9.0",
+def spec_of(row: OwnerKind, cluster: Object) -> Object:
+    """Return the spec of an object of a kind whose RayCluster has this one. The submitter takes a CPU."""
+    if row is RAY_CLUSTER:
+        return {**cluster, "suspend": True}
+    if row is RAY_SERVICE:
+        return {"serveConfigV2": SERVE_CONFIG, "rayClusterConfig": {**cluster, "suspend": True}}
+    return {
         "suspend": True,
+        "jobId": job_id(LONG),
+        "entrypoint": "python train.py",
+        "shutdownAfterJobFinishes": True,
+        "rayClusterSpec": cluster,
+        "submitterPodTemplate": template(LONG),
+    }
+
+
+def create(scene: Scene, row: OwnerKind, workers: int) -> None:
+    """Create an object with a head and so many workers of a CPU each; the autoscaler takes one as well."""
+    cluster = {
+        "rayVersion": "2.9.0",
         "enableInTreeAutoscaling": True,
         "autoscalerOptions": {"resources": {"requests": {"cpu": 1}}},
         "headGroupSpec": {"rayStartParams": {}, "template": template(LONG)},
@@ -92,19 +111,22 @@ def create(scene: Scene, workers: int) -> None:
         "labels": {QUEUE_NAME: "main"},
         "annotations": {keys.ELASTIC_JOB: "true"},
     }
-    body = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": metadata, "spec": spec}
-    scene.rest.create(path_of(scene), body)
+    spec = spec_of(row, cluster)
+    body = {"apiVersion": "ray.io/v1", "kind": row.kind, "metadata": metadata, "spec": spec}
+    scene.rest.create(path_of(scene, row), body)
 
 
 def autoscale(scene: Scene, workers: int, *, without: list[str] | None = None) -> None:
     """Set the number of workers as Ray's autoscaler does, which names those that it removes."""
-    (group,) = scene.rest.get(path_of(scene, "ray"))["spec"]["workerGroupSpecs"]
+    (cluster,) = scene.rest.get(path_of(scene, RAY_CLUSTER))["items"]
+    (group,) = cluster["spec"]["workerGroupSpecs"]
     changed = {**group, "replicas": workers, "scaleStrategy": {"workersToDelete": without or []}}
-    scene.rest.patch(path_of(scene, "ray"), {"spec": {"workerGroupSpecs": [changed]}})
+    path = path_of(scene, RAY_CLUSTER, cluster["metadata"]["name"])
+    scene.rest.patch(path, {"spec": {"workerGroupSpecs": [changed]}})
 
 
 def slices(scene: Scene) -> dict[int, str]:
-    """Return how the slices of the RayCluster stand, by their number of workers."""
+    """Return how the slices of the object stand, by their number of workers."""
     return {
         one["spec"]["podSets"][1]["count"]: str(condition(one, "Finished")["reason"])
         if is_true(one, "Finished")
@@ -117,7 +139,11 @@ def slices(scene: Scene) -> dict[int, str]:
 
 def ray_pods(scene: Scene) -> list[Object]:
     """Return the pods of the RayCluster that do not end."""
-    return [one for one in scene.pods_of("ray") if not one["metadata"].get("deletionTimestamp")]
+    return [
+        one
+        for one in scene.rest.get(scene.pods)["items"]
+        if "ray.io/cluster" in one["metadata"]["labels"] and not one["metadata"].get("deletionTimestamp")
+    ]
 
 
 def running_and_gated(scene: Scene) -> tuple[int, int]:
@@ -127,9 +153,14 @@ def running_and_gated(scene: Scene) -> tuple[int, int]:
     return sum(one["status"].get("phase") == "Running" for one in found), len(gated)
 
 
-def test_rays_autoscaler_adds_workers_as_far_as_there_is_quota_and_removes_them(scene: Scene) -> None:
-    scene.create_queue(cpus=5)
-    create(scene, workers=1)
+@pytest.mark.parametrize("row", KINDS, ids=str)
+def test_rays_autoscaler_adds_workers_as_far_as_there_is_quota_and_removes_them(
+    scene: Scene, row: OwnerKind
+) -> None:
+    if not is_asked_for(row.kind, by_default=row is RAY_CLUSTER):
+        parts.skip_optional(f"BERTH_KINDS={row.kind} tries it")
+    scene.create_queue(cpus=6 if row is RAY_JOB else 5)
+    create(scene, row, workers=1)
     wait_for(lambda: running_and_gated(scene) == (2, 0), "the head and a worker")
     scene.create_job("other")
     scene.wait_admitted("other")
@@ -154,5 +185,5 @@ def test_rays_autoscaler_adds_workers_as_far_as_there_is_quota_and_removes_them(
     scene.wait_admitted("next")
     wait_for(lambda: running_and_gated(scene) == (3, 0), "the head and the workers that stay")
     assert slices(scene) == {1: "WorkloadSliceReplaced", 2: "admitted"}
-    assert scene.rest.get(path_of(scene, "ray"))["spec"]["suspend"] is False
+    assert not value_at(scene.rest.get(path_of(scene, row, "ray")), row.suspend)
     assert "Stopped" not in scene.reasons_about("ray")

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from admission.controller.cluster_state.object_cache import ObjectCache, Seen
 from admission.controller.cluster_state.owner_sources import OwnerSources
 from admission.controller.cluster_state.queued_objects import QueuedObjects, target_of
+from admission.controller.writer.write_order import ObjectTarget
 from admission.reconcile.job.context import Ancestor, JobSettings
 from api.jobs.job import ComposeError
 from api.jobs.owners.composing import expanded
@@ -95,9 +97,16 @@ class Ancestors:
     def expanded(self, owner: Owner, raw: bytes) -> Body | None:
         """Return an owner with what the objects that it refers to say of its pods; None if they are gone."""
         try:
-            return expanded(owner.row, msgspec.json.decode(raw), self.sources.read)
+            return expanded(owner.row, msgspec.json.decode(raw), self.read)
         except ComposeError:
             return None
+
+    def read(self, kind: str, namespace: str, name: str) -> Body | None:
+        """Return an object that owners refer to, or that an owner has created; None if there is none."""
+        if (source := self.sources.read(kind, namespace, name)) is not None:
+            return source
+        seen = self.objects.get(ObjectTarget(kind, namespace, name))
+        return None if seen is None else msgspec.json.decode(seen.raw, type=dict[str, Any])
 
     def _topmost(self, job: QueuedJob) -> Ancestor:
         found, depth = job.owner, 0

@@ -121,8 +121,8 @@ class DirtySet:
             for child in self._known_jobs.owned_by(job.uid):
                 self.job(target_of(child.value))
         parent = self._known_jobs.by_uid(job.owner.uid) if job.owner is not None else None
-        # One that stops waits for the last pod of what it owns.
-        if parent is not None and parent.value.is_suspended:
+        # One that stops waits for the last pod of what it owns, and an elastic one has as many pods as that.
+        if parent is not None and (parent.value.is_suspended or parent.value.asks_to_be_elastic):
             self.job(target_of(parent.value))
 
     def all_jobs(self) -> None:

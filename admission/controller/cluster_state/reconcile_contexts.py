@@ -85,7 +85,7 @@ class ReconcileContexts:
             awaits_ends=self._awaits_ends,
             saved_at=lambda job: self.workload_pods.saved_at(job.uid),
             ancestor=self.ancestors.of,
-            read=self.ancestors.sources.read,
+            read=self.ancestors.read,
             gang=self.gangs.gang_of if self.gangs.is_kept else None,
             workload_priority_classes=self.specs.workload_priorities,
             may_use_class=self.specs.may_use_class,

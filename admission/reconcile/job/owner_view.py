@@ -71,9 +71,17 @@ class OwnerView(View):
     @property
     def workload_name(self) -> str:
         """Return the name of its Workload, or of the slice that it would get now."""
-        if self.is_elastic:
-            return name_of_slice(self.row.kind, self.row.group, self.job)
-        return name_of_workload(self.job)
+        if not self.is_elastic:
+            return name_of_workload(self.job)
+        row, suffixes = self.row, self.row.slice_suffixes(self.expanded) if self.own_pod_sets else ()
+        name = name_of_slice(row.kind, row.group, self.job, *suffixes[:1])
+        # By a slice that another has replaced, or that has quota for other numbers of pods.
+        is_taken = any(
+            one.workload.is_superseded or (one in self.live and one.assignments)
+            for one in self.owned
+            if one.workload.key.name == name
+        )
+        return name_of_slice(row.kind, row.group, self.job, *suffixes) if is_taken else name
 
     @property
     def may_be_elastic(self) -> bool:

@@ -21,7 +21,8 @@ from api.jobs.owners.ray_pod_sets import (
     is_fault_tolerant,
     job_pod_sets,
 )
-from api.jobs.owners.row import Child, OwnerKind, OwnerPodSet
+from api.jobs.owners.ray_scaling import as_scaled, slice_suffixes
+from api.jobs.owners.row import Child, OwnerKind, OwnerPodSet, Read
 from api.jobs.pod_template import Template
 from api.jobs.queued_object import JobOutcome
 from api.keys import ELASTIC_JOB
@@ -36,6 +37,8 @@ _LONGEST_POD_PREFIX = 50
 
 _CLUSTER: Path = ("spec",)
 _CLUSTER_OF_SERVICE: Path = ("spec", "rayClusterConfig")
+# Of its cluster, and of the one that an upgrade puts in its place.
+_SERVICE_STATUSES = ("activeServiceStatus", "pendingServiceStatus")
 
 
 # --- status ---------------------------------------------------------------------------------------
@@ -56,10 +59,7 @@ def _job_active(body: Body) -> int:
 
 
 def _service_active(body: Body) -> int:
-    clusters = (
-        value_at(body, ("status", one, "rayClusterStatus"))
-        for one in ("activeServiceStatus", "pendingServiceStatus")
-    )
+    clusters = (value_at(body, ("status", one, "rayClusterStatus")) for one in _SERVICE_STATUSES)
     return int(is_true(body, "Ready") or any(map(_cluster_active, clusters)))
 
 
@@ -116,11 +116,12 @@ def _job_counts(body: Body, child: Child) -> bool:
 
 def _service_counts(body: Body, child: Child) -> bool:
     """Return whether KubeRay has created a RayCluster for this RayService, of which an upgrade has two."""
-    names = {
-        value_at(body, ("status", one, "rayClusterName"))
-        for one in ("activeServiceStatus", "pendingServiceStatus")
-    }
-    return child.name in names and _is_cluster_of(cluster_pod_sets(body, _CLUSTER_OF_SERVICE), child)
+    is_named = child.name in _clusters_of_service(body)
+    return is_named and _is_cluster_of(cluster_pod_sets(body, _CLUSTER_OF_SERVICE), child)
+
+
+def _clusters_of_service(body: Body) -> tuple[str | None, ...]:
+    return tuple(value_at(body, ("status", one, "rayClusterName")) for one in _SERVICE_STATUSES)
 
 
 def _is_cluster_of(pod_sets: tuple[OwnerPodSet, ...], child: Child) -> bool:
@@ -211,6 +212,17 @@ def _job_faults(body: Body) -> Iterator[FieldError]:
         yield from _cluster_faults(body, CLUSTER_OF_JOB)
 
 
+# --- how many workers there are -------------------------------------------------------------------
+
+
+def _scaled_job(body: Body, read: Read) -> Body:
+    return as_scaled(body, read, CLUSTER_OF_JOB, (value_at(body, ("status", "rayClusterName")),))
+
+
+def _scaled_service(body: Body, read: Read) -> Body:
+    return as_scaled(body, read, _CLUSTER_OF_SERVICE, _clusters_of_service(body))
+
+
 # --- rows -----------------------------------------------------------------------------------------
 
 RAY_CLUSTER = OwnerKind(
@@ -246,6 +258,9 @@ RAY_JOB = OwnerKind(
     faults=_job_faults,
     is_left_alone=_uses_another_cluster,
     is_on_hold=_is_refused,
+    expand=_scaled_job,
+    may_be_elastic=True,
+    slice_suffixes=slice_suffixes,
 )
 
 RAY_SERVICE = OwnerKind(
@@ -265,4 +280,7 @@ RAY_SERVICE = OwnerKind(
     is_left_alone=_is_cleaning_up,
     # KubeRay counts its endpoints only while one of its clusters answers, so it may stay Ready once stopped.
     has_stale_status=True,
+    expand=_scaled_service,
+    may_be_elastic=True,
+    slice_suffixes=slice_suffixes,
 )

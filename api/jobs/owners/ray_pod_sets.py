@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from api.jobs.owners.paths import Body, Path, value_at
+from api.jobs.owners.ray_scaling import heads
 from api.jobs.owners.row import OwnerPodSet
 from api.jobs.pod_template import Template
 from api.parsing.quantities import parse
@@ -38,7 +39,7 @@ def cluster_pod_sets(body: Body, at: Path) -> tuple[OwnerPodSet, ...]:
     template = spec["headGroupSpec"]["template"]
     head = OwnerPodSet(
         name=HEAD,
-        count=1,
+        count=heads(body),
         template=template,
         at=(*at, "headGroupSpec", "template"),
         extended=_extended_head(template, spec, body),

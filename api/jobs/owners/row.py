@@ -115,6 +115,10 @@ def _unknown(_: Body) -> str | None:
     return None
 
 
+def _no_suffixes(_: Body) -> tuple[str, ...]:
+    return ()
+
+
 def _at_its_path(body: Body, pod_set: OwnerPodSet, template: Template) -> Body:
     changed: Body = replaced(body, pod_set.at, template)
     return changed
@@ -148,7 +152,8 @@ class OwnerKind:
     `sources` are the kinds that say what its pods are, and `expand` returns the object together with what
     they say: `pod_sets`, `are_pods_ready`, `reclaimable` and `counts` get that. `templates`: how it is
     started and stopped if its templates are not in itself. `may_be_elastic`: its number of pods may change
-    while it runs, if it asks for that.
+    while it runs, if it asks for that. `slice_suffixes` return what the name of a slice has beside the
+    generation of the object, as expanded, and what is added to that where another slice has the name.
     """
 
     kind: str
@@ -177,6 +182,7 @@ class OwnerKind:
     expand: Callable[[Body, Read], Body] | None = None
     templates: Templates | None = None
     may_be_elastic: bool = False
+    slice_suffixes: Callable[[Body], tuple[str, ...]] = _no_suffixes
 
     @property
     def api_version(self) -> str:

@@ -8,7 +8,9 @@ import pytest
 
 from admission.controller.cluster_state.cluster_state import ClusterStateSettings
 from admission.reconcile.job.context import Ancestor, JobSettings
+from api import keys
 from api.jobs.owners.jobset import JOB_SET
+from api.jobs.owners.paths import replaced
 from api.jobs.owners.ray import RAY_CLUSTER, RAY_SERVICE
 from api.jobs.owners.row import OwnerKind
 from api.kube.informer import ChangeType
@@ -171,3 +173,21 @@ def test_a_suspended_rayservice_that_says_it_is_ready_runs_only_as_long_as_its_c
 
     (owner,) = known.cluster_state.queued.owners["RayService"]
     assert known.cluster_state.queued.as_active(owner.value).active == want
+
+
+def test_an_elastic_rayservice_is_looked_at_when_its_cluster_changes_and_reads_its_workers() -> None:
+    (sample,) = (one for one in SAMPLES if one.row is RAY_SERVICE)
+    service = sample.object(suspend=False, annotations={keys.ELASTIC_JOB: "true"})
+    service["spec"]["rayClusterConfig"]["enableInTreeAutoscaling"] = True
+    service["status"] = {"activeServiceStatus": {"rayClusterName": "j-x7k2p"}}
+    cluster = ray_cluster("ready", suspend=False)
+    known = with_owners(service, cluster, kinds=(RAY_SERVICE, RAY_CLUSTER))
+    marked(known)
+
+    known.tell(dict(replaced(cluster, ("spec", "workerGroupSpecs", 0, "replicas"), 7)))
+
+    assert "RayService/j" in marked(known)
+    (seen,) = known.cluster_state.queued.owners["RayService"]
+    body = known.cluster_state.contexts.ancestors.expanded(seen.value, seen.raw)
+    assert body is not None
+    assert body["spec"]["rayClusterConfig"]["workerGroupSpecs"][0]["replicas"] == 7
