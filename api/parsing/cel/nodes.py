@@ -249,12 +249,20 @@ def _arithmetic(sign: str, one: Any, other: Any, scope: Scope) -> Any:
     return result
 
 
-def call(function: Callable[..., Any], name: str, parts: tuple[Node, ...]) -> Node:
+def call(
+    function: Callable[..., Any],
+    name: str,
+    parts: tuple[Node, ...],
+    cost: Callable[..., int] | None = None,
+) -> Node:
+    """Return a call. `cost` returns the steps that it takes beside reading its texts."""
+
     def node(scope: Scope) -> Any:
         scope.spend()
         values = [part(scope) for part in parts]
         scope.spend(sum(len(value) for value in values if isinstance(value, str)) // _CHARACTERS)
         try:
+            scope.spend(0 if cost is None else cost(*values))
             result = function(*values)
         except (TypeError, AttributeError, LookupError):
             kinds = ", ".join(map(_kind, values))

@@ -17,8 +17,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from api.parsing.cel import nodes
+from api.parsing.cel.functions import COSTS, FUNCTIONS, METHODS
 from api.parsing.cel.nodes import MOST_STEPS, Node, Scope
-from api.parsing.cel.values import FUNCTIONS, METHODS, CelError
+from api.parsing.cel.values import CelError
 
 # Kubernetes' limit for selectors of devices. Source: k8s.io/api/resource/v1, CELSelectorExpressionMaxLength.
 _MOST_LENGTH = 10 * 1024
@@ -239,7 +240,7 @@ class _Parser:
             return nodes.macro(name, node, variable, body)
         if name not in METHODS:
             raise CelError(f"undeclared reference to method {name!r}")
-        return nodes.call(METHODS[name], name, (node, *self._arguments()))
+        return nodes.call(METHODS[name], name, (node, *self._arguments()), COSTS.get(name))
 
     def _with_variable(self, variable: str) -> Node:
         self._known.append(variable)
@@ -285,7 +286,7 @@ class _Parser:
                 return self._presence()
             if name not in FUNCTIONS:
                 raise CelError(f"undeclared reference to {name!r}")
-            return nodes.call(FUNCTIONS[name], name, tuple(self._arguments()))
+            return nodes.call(FUNCTIONS[name], name, tuple(self._arguments()), COSTS.get(name))
         if name not in self._known:
             raise CelError(f"undeclared reference to {name!r}")
         return nodes.variable(name)

@@ -48,6 +48,8 @@ OWN = 'device.attributes["gpu.example.com"]'
         pytest.param(f"cel.bind(m, {OWN}.model, m == 'A100' || m == 'H100')", True, id="a value gets a name"),
         pytest.param(f"{OWN}.mig ? 'part' : 'whole'", "whole", id="a condition chooses"),
         pytest.param(f"{OWN}.model.lowerAscii().startsWith('a1')", True, id="methods of texts"),
+        pytest.param(f"{OWN}.model.matches('^A[0-9]+$')", True, id="a text matches a regular expression"),
+        pytest.param("matches('A100', '^H')", False, id="matches() as a function"),
         pytest.param(
             'device.capacity["gpu.example.com"].memory.compareTo(quantity("81920Mi")) == 0',
             True,
@@ -104,7 +106,8 @@ def test_an_expression_has_a_value(text: str, want: object) -> None:
         pytest.param("-" * 4000 + "1 == 1", "nested more than", id="signs without end"),
         pytest.param("has(device.driver == 'x')", "invalid argument to has", id="has() of what is no field"),
         pytest.param("has(device.?driver)", "invalid argument to has", id="has() of an optional field"),
-        pytest.param("'aa'.matches('(a+)+$')", "matches.* not evaluated", id="a regular expression"),
+        pytest.param("'a'.matches('(')", "no regular expression", id="an expression that is none"),
+        pytest.param("'a'.matches(1)", "no such overload: matches", id="a number as regular expression"),
         pytest.param(
             "[1,2,3,4,5,6,7,8].exists(a, [1,2,3,4,5,6,7,8].exists(b, [1,2,3,4,5,6,7].exists(c, c > 9)))",
             "more than 1000 steps",
