@@ -265,3 +265,13 @@ def test_the_rights_in_the_threat_model_are_those_that_a_cluster_answers() -> No
     shown = {row[0].strip("`"): " ".join(cell or "no" for cell in row[1:]) for row in rows if len(row) == 5}
 
     assert shown == RIGHTS
+
+
+def test_the_description_of_the_package_needs_no_file_beside_it() -> None:
+    name = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["readme"]
+    text = (ROOT / name).read_text()
+
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert [one for one in links if not one.startswith("https://")] == []
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(re.findall(r"berth-queue\[(\w+)\]", text)) <= {*extras}

@@ -1,15 +1,14 @@
 """Credentials for the API server: the Authorization header of every request, kept valid.
 
 Plain tokens never change. Token files do: the kubelet rewrites the token of a service account well before it
-expires, so the file is read again every minute. Credentials that need a program or an identity provider (exec
-plugins, OIDC, GCP) are left to kubernetes_asyncio, which is imported only then, because the import takes 0.6
-s and 40 MB.
+expires, so the file is read again every minute. Exec plugins are in `exec_plugin.py`. The older
+`auth-provider` (OpenID Connect, GCP) is left to kubernetes_asyncio, which is an extra and imported only then,
+because the import takes 0.6 s and 40 MB.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,12 +16,12 @@ from typing import Any, Protocol
 
 from api.kube.errors import InvalidKubeconfig, KubeError, Timeout
 
-# Maximum age of a token before its file is read, or its plugin is called, again. client-go
+# Maximum age of a token before its file is read, or its identity provider is asked, again. client-go
 # uses the same value.
 REFRESH_SECONDS = 60.0
 
-# Maximum time that an exec plugin or an identity provider may take.
-PLUGIN_TIMEOUT_SECONDS = 60.0
+# Maximum time that an identity provider may take.
+PROVIDER_TIMEOUT_SECONDS = 60.0
 
 
 class Credentials(Protocol):
@@ -93,25 +92,19 @@ class TokenFile:
 
 
 class LibraryCredentials:
-    """Credentials that kubernetes_asyncio obtains: exec plugins, OIDC, GCP.
+    """Credentials that kubernetes_asyncio obtains of an identity provider: OIDC, GCP."""
 
-    `context` receives the client certificate that an exec plugin may return instead of a token.
-    """
-
-    def __init__(self, loader: Any, origin: str, context: ssl.SSLContext | None) -> None:
+    def __init__(self, loader: Any, origin: str) -> None:
         self._loader = loader
         self._origin = origin
-        self._context = context
         self._asked_at: float | None = None
         self._asking = asyncio.Lock()
 
     async def authorization(self) -> str | None:
-        """Return the plugin's token, requested again every REFRESH_SECONDS.
+        """Return the provider's token, requested again every REFRESH_SECONDS.
 
-        The loader caches it until it expires.
-
-        Concurrent requests wait for one call of the plugin. Raises Timeout if it does not answer within
-        PLUGIN_TIMEOUT_SECONDS, and InvalidKubeconfig if it fails.
+        The loader caches it until it expires. Concurrent requests wait for one answer. Raises Timeout if
+        there is none within PROVIDER_TIMEOUT_SECONDS, and InvalidKubeconfig if the login fails.
         """
         async with self._asking:
             if self._asked_at is None or time.monotonic() - self._asked_at >= REFRESH_SECONDS:
@@ -121,42 +114,36 @@ class LibraryCredentials:
         return token
 
     def invalidate(self) -> None:
-        """Call the plugin at the next request, whatever expiration it reported."""
+        """Ask the provider at the next request."""
         self._asked_at = None
-        if hasattr(self._loader, "exec_plugin_expiry"):
-            del self._loader.exec_plugin_expiry
 
     async def _ask(self) -> None:
-        """Call the plugin, and take the certificate that it may return."""
         try:
-            async with asyncio.timeout(PLUGIN_TIMEOUT_SECONDS):
+            async with asyncio.timeout(PROVIDER_TIMEOUT_SECONDS):
                 await self._loader._load_authentication()
         except TimeoutError as error:
             raise Timeout(
-                f"the login of {self._origin} gave no answer in {PLUGIN_TIMEOUT_SECONDS:.0f} s"
+                f"the login of {self._origin} gave no answer in {PROVIDER_TIMEOUT_SECONDS:.0f} s"
             ) from error
-        # Plugins are external programs behind a library that passes on any exception (ConfigException,
-        # OSError, KeyError, ValueError): each of them means that there are no credentials.
+        # The library passes on any exception (ConfigException, OSError, KeyError, ValueError): each of them
+        # means that there are no credentials.
         except Exception as error:
             raise InvalidKubeconfig(f"the login of {self._origin} failed: {error}") from error
-        self._take_certificate()
-
-    def _take_certificate(self) -> None:
-        """Load the client certificate of the plugin into the TLS context."""
-        certificate = getattr(self._loader, "cert_file", None)
-        if certificate and self._context:
-            self._context.load_cert_chain(certificate, getattr(self._loader, "key_file", None))
 
 
-def library_credentials(
-    config: dict[str, Any], context_name: str, origin: str, context: ssl.SSLContext | None
-) -> LibraryCredentials:
+def library_credentials(config: dict[str, Any], context_name: str, origin: str) -> LibraryCredentials:
     """Return credentials of kubernetes_asyncio's loader for one context of a complete kubeconfig.
 
-    Raises InvalidKubeconfig if the library rejects the kubeconfig. Does not call the plugin yet.
+    Raises InvalidKubeconfig if the library is not installed or rejects the kubeconfig.
     """
-    # Imported here because it takes 0.6 s, which plain tokens and certificates do not need.
-    from kubernetes_asyncio.config.kube_config import KubeConfigLoader
+    # Imported here because it takes 0.6 s, which no other login needs.
+    try:
+        from kubernetes_asyncio.config.kube_config import KubeConfigLoader
+    except ImportError as error:
+        raise InvalidKubeconfig(
+            f"{origin} logs in by auth-provider, which needs the package kubernetes-asyncio:"
+            " pip install 'berth-queue[login]'; or use an exec plugin"
+        ) from error
 
     try:
         loader = KubeConfigLoader(config, active_context=context_name)
@@ -164,4 +151,4 @@ def library_credentials(
         raise
     except Exception as error:
         raise InvalidKubeconfig(f"{origin} cannot be used: {error}") from error
-    return LibraryCredentials(loader, origin, context)
+    return LibraryCredentials(loader, origin)

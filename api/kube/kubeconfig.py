@@ -1,8 +1,8 @@
 """Finds the API server and the credentials: kubeconfig files and the in-cluster service account.
 
-These are read here instead of by kubernetes_asyncio, whose import takes 0.6 s and 40 MB, for all simple
-cases: tokens, token files, client certificates, passwords, the service account. Exec plugins, OIDC and GCP
-use the library (credentials.py). Every fault is reported as one sentence that names the file and the fix.
+These are read here instead of by kubernetes_asyncio, whose import takes 0.6 s and 40 MB: tokens, token files,
+client certificates, passwords, exec plugins, the service account. Only `auth-provider` (OIDC, GCP) uses the
+library (credentials.py). Every fault is reported as one sentence that names the file and the fix.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import base64
 import binascii
 import os
 import ssl
-import tempfile
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +20,12 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from api.kube.client_certificate import load_client_certificate
 from api.kube.credentials import Credentials, FixedCredentials, TokenFile, library_credentials
 from api.kube.errors import InvalidKubeconfig
+from api.kube.exec_plugin import ExecCredentials, read_exec_plugin
 
+_TOLD_OF_CLUSTER = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url")
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -93,7 +95,7 @@ def endpoint_of_files(
     return Endpoint(
         server=server,
         origin=origin,
-        credentials=_credentials(config, chosen, user, origin, ssl_context),
+        credentials=_credentials(config, chosen, (cluster, user), origin, ssl_context),
         ssl_context=ssl_context,
         server_hostname=cluster.text("tls-server-name"),
         proxy=_proxy(server, cluster, environment),
@@ -264,23 +266,23 @@ def _load_client_certificate(context: ssl.SSLContext, user: _Entry) -> None:
         return
     if certificate is None or key is None:
         raise InvalidKubeconfig(f"{user} has only one of client-certificate and client-key; it needs both")
-    # ssl loads a certificate chain only from files; this directory is private and is deleted immediately.
-    with tempfile.TemporaryDirectory(prefix="berth-") as directory:
-        chain = Path(directory, "client.pem")
-        chain.touch(mode=0o600)
-        chain.write_bytes(certificate.rstrip() + b"\n" + key)
-        try:
-            context.load_cert_chain(chain)
-        except (ssl.SSLError, ValueError) as error:
-            raise InvalidKubeconfig(f"the client certificate of {user} cannot be used: {error}") from error
+    load_client_certificate(context, certificate, key, str(user))
 
 
 def _credentials(
-    config: _Kubeconfig, chosen: _Entry, user: _Entry, origin: str, ssl_context: ssl.SSLContext | None
+    config: _Kubeconfig,
+    chosen: _Entry,
+    pair: tuple[_Entry, _Entry],
+    origin: str,
+    ssl_context: ssl.SSLContext | None,
 ) -> Credentials:
-    """Return how requests of this user are authorised."""
-    if user.fields.get("exec") or user.fields.get("auth-provider"):
-        return library_credentials(config.as_single(chosen, user), chosen.name, origin, ssl_context)
+    """Return how requests of the user of this cluster are authorised."""
+    cluster, user = pair
+    if given := user.fields.get("exec"):
+        plugin = read_exec_plugin(given, origin=str(user), folder=user.file.parent, cluster=_told(cluster))
+        return ExecCredentials(plugin, origin, ssl_context)
+    if user.fields.get("auth-provider"):
+        return library_credentials(config.as_single(chosen, user), chosen.name, origin)
     # Checked before the token: if an entry has both, client-go also reads the file, because the token is only
     # a copy from the time when the kubeconfig was written.
     if path := user.path("tokenFile"):
@@ -291,6 +293,18 @@ def _credentials(
         pair = f"{name}:{user.text('password') or ''}".encode()
         return FixedCredentials(f"Basic {base64.b64encode(pair).decode()}")
     return FixedCredentials()
+
+
+def _told(cluster: _Entry) -> Mapping[str, Any]:
+    """Return what an exec plugin may be told of the cluster: ExecCredential's `spec.cluster`."""
+    told = {key: cluster.fields[key] for key in _TOLD_OF_CLUSTER if key in cluster.fields}
+    if authority := cluster.content("certificate-authority"):
+        told["certificate-authority-data"] = base64.b64encode(authority).decode()
+    extensions = _items(cluster.fields.get("extensions"), "extensions", cluster.file)
+    for one in extensions:
+        if one.get("name") == "client.authentication.k8s.io/exec":
+            told["config"] = one.get("extension")
+    return told
 
 
 def _impersonation(user: _Entry) -> tuple[tuple[str, str], ...]:

@@ -142,31 +142,23 @@ async def test_the_credentials_of_a_request(
     assert await authorization(endpoint) == want_header
 
 
-async def test_an_exec_plugin_gives_the_token(tmp_path: Path) -> None:
-    plugin = tmp_path / "plugin.py"
-    plugin.write_text(
-        "import json; print(json.dumps({'apiVersion': 'client.authentication.k8s.io/v1',"
-        " 'kind': 'ExecCredential', 'status': {'token': 'from-plugin'}}))"
-    )
-    user = {
-        "exec": {
-            "apiVersion": "client.authentication.k8s.io/v1",
-            "command": sys.executable,
-            "args": ["-S", str(plugin)],
-        }
-    }
+def test_a_login_without_the_package_for_it_names_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = {"auth-provider": {"name": "oidc", "config": {}}}
+    monkeypatch.setitem(sys.modules, "kubernetes_asyncio.config.kube_config", None)
+
+    with pytest.raises(InvalidKubeconfig, match=r"pip install 'berth-queue\[login\]'"):
+        find_endpoint(write(tmp_path / "config", user=user), environment={})
+
+
+async def test_an_identity_provider_gives_the_token(tmp_path: Path) -> None:
+    claims = base64.urlsafe_b64encode(b'{"exp": 99999999999}').decode()
+    user = {"auth-provider": {"name": "oidc", "config": {"id-token": f"head.{claims}.signature"}}}
 
     endpoint = find_endpoint(write(tmp_path / "config", user=user), environment={})
 
-    assert await authorization(endpoint) == "Bearer from-plugin"
-
-
-async def test_an_exec_plugin_that_is_not_installed_is_named(tmp_path: Path) -> None:
-    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-login"}}
-    endpoint = find_endpoint(write(tmp_path / "config", user=user), environment={})
-
-    with pytest.raises(InvalidKubeconfig, match=r"login of .*config .*failed: .*no-such-login"):
-        await authorization(endpoint)
+    assert await authorization(endpoint) == f"Bearer head.{claims}.signature"
 
 
 def test_impersonation_is_sent_with_each_request(tmp_path: Path) -> None:

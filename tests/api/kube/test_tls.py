@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import ssl
 import time
 from collections.abc import AsyncIterator
@@ -151,6 +152,21 @@ async def test_a_client_certificate_may_be_in_the_kubeconfig_or_in_files(
         assert await ask(write(tmp_path, server.url, cluster, files)) == "none"
         with pytest.raises(errors.Unreachable):
             await ask(write(tmp_path, server.url, cluster))
+
+
+async def test_a_client_certificate_may_come_of_an_exec_plugin(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    """kubernetes.io, "client-go credential plugins": status.clientCertificateData with its key, both PEM."""
+    certificate, key = (one.decode() for one in client_certificate(certificates))
+    status = {"clientCertificateData": certificate, "clientKeyData": key}
+    answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
+    (tmp_path / "answer").write_text(json.dumps(answer))
+    plugin = {"apiVersion": answer["apiVersion"], "command": "cat", "args": [str(tmp_path / "answer")]}
+    cluster = {"certificate-authority-data": text(certificates.trusted)}
+
+    async with serving(certificates, asks_clients=True) as server:
+        assert await ask(write(tmp_path, server.url, cluster, {"exec": plugin})) == "none"
 
 
 async def test_https_spoken_to_a_plain_server_is_reported(tmp_path: Path) -> None:
