@@ -1,36 +1,28 @@
 """Usage: the GPU-hours that Workloads have used, waited for and lost, and their price, by queue or user.
 
-All is computed from the Workloads that still exist, so it survives restarts and needs no store, and counts
-nothing of those that are deleted. An object has the times of its last attempt, and of the attempts before it
-only how long they took together:
-
-    created ── waits ── earlier attempts, in all accumulated seconds ── admitted ── last attempt ── finished
+It is computed from the Workloads that exist, and of deleted ones from the sums of each day that the store
+keeps (`admission.cache.deleted_usage`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
 
 from admission.answers.items import Item
 from admission.answers.selection import BadSelectionError, nearest
-from admission.answers.workload_items import WorkloadItems, status_of
+from admission.cache.workload_usage import SECONDS_PER_DAY, day_of
 from admission.engine.engine import Engine
-from admission.preemption.device_price import device_money
-from api.jobs.checkpoint_annotations import reports_checkpoints
-from api.jobs.resource_requests import gpus_of
 from api.keys import SUBMITTER
 from api.parsing.durations import DurationError, parse_duration
-from api.reasons import ConditionType
-from api.workload import Workload, to_rfc3339, to_seconds
+from api.workload import to_rfc3339, to_seconds
+from queues.reservations.usage_rows import UsageKey, UsageRow
 
 _SECONDS_PER_HOUR = 3600.0
 # A week.
 _DEFAULT_SECONDS = 604800.0
-_SECONDS_PER_DAY = 86400.0
 # Longer texts are no time.
 _TIME_SIGNS = 64
 
@@ -94,92 +86,46 @@ def read_usage_query(query: Mapping[str, str], *, now: float) -> UsageQuery:
 
 
 def usage(engine: Engine, query: UsageQuery, *, sees: Callable[[str], bool], now: float) -> Usage:
-    """Return the usage of the Workloads in the namespaces that `sees` allows. `now` is in Unix seconds."""
-    sums: dict[str, _Sum] = {}
-    name_of = _NAMES[query.by]
-    items = WorkloadItems(engine)
-    for workload in engine.workloads.workloads():
-        namespace = workload.key.namespace
-        is_wanted = query.namespaces is None or namespace in query.namespaces
-        if is_wanted and sees(namespace) and _ended_at(workload, now) > query.since:
-            sums.setdefault(name_of(items, workload), _Sum()).add(engine, workload, query.since, now)
+    """Return the usage in the namespaces that `sees` allows. `now` is in Unix seconds."""
+    sums: dict[str, UsageRow] = {}
+
+    def add(key: UsageKey, row: UsageRow, share: float = 1.0) -> None:
+        is_wanted = query.namespaces is None or key.namespace in query.namespaces
+        if is_wanted and sees(key.namespace):
+            name = _NAMES[query.by](key)
+            sums[name] = sums.get(name, UsageRow()).plus(row, share)
+
+    for workload, queue, row in engine.workloads.usage(since=query.since, now=now):
+        user = workload.annotations.get(SUBMITTER, "")
+        add(UsageKey(day_of(now), queue, workload.key.namespace, user), row)
+    for key, row in engine.workloads.deleted_usage().items():
+        # Of the first day counts the share that is asked for: when within it, its row does not say.
+        share = (key.day + 1) - query.since / SECONDS_PER_DAY
+        if share > 0:
+            add(key, row, min(1.0, share))
     return Usage(
         by=query.by,
         since=to_rfc3339(query.since),
         until=to_rfc3339(now),
-        items=tuple(_in_order(one.item(name) for name, one in sums.items())),
+        items=tuple(_in_order(_item(name, row) for name, row in sums.items())),
     )
 
 
-@dataclass(slots=True)
-class _Sum:
-    """Seconds of several Workloads; `used` and `lost` are those of GPUs."""
-
-    workloads: int = 0
-    used: float = 0.0
-    waited: float = 0.0
-    lost: float = 0.0
-    evictions: int = 0
-    cost: float = 0.0
-
-    def add(self, engine: Engine, workload: Workload, since: float, now: float) -> None:
-        """Add what the Workload has used since then."""
-        gpus, admission = _gpus(engine, workload), workload.admission
-        last, earlier = _last_attempt(workload, since, now), _earlier_attempts(workload, since, now)
-        self.workloads += 1
-        self.used += (last + earlier) * gpus
-        if not reports_checkpoints(workload):
-            self.lost += earlier * gpus
-        if status_of(workload) != "deactivated":
-            existed = _ended_at(workload, now) - max(workload.created_at, since)
-            self.waited += max(0.0, existed - last - earlier)
-        self.evictions += sum(workload.evictions.values())
-        if admission is not None:
-            # Of earlier attempts no object says where they ran: they have the price of the last one.
-            self.cost += device_money(admission, (last + earlier) * gpus, engine.nodes.device_price)
-
-    def item(self, name: str) -> UsageItem:
-        """Return the sum in hours."""
-        return UsageItem(
-            name=name,
-            workloads=self.workloads,
-            gpu_hours_used=_hours(self.used),
-            hours_waited=_hours(self.waited),
-            gpu_hours_lost=_hours(self.lost),
-            evictions=self.evictions,
-            cost=round(self.cost, 2),
-        )
+def _item(name: str, row: UsageRow) -> UsageItem:
+    """Return the sums in hours."""
+    return UsageItem(
+        name=name,
+        workloads=row.workloads,
+        gpu_hours_used=_hours(row.used),
+        hours_waited=_hours(row.waited),
+        gpu_hours_lost=_hours(row.lost),
+        evictions=row.evictions,
+        cost=round(row.cost, 2),
+    )
 
 
 def _in_order(items: Iterable[UsageItem]) -> list[UsageItem]:
     return sorted(items, key=lambda one: (-one.gpu_hours_used, one.name))
-
-
-def _ended_at(workload: Workload, now: float) -> float:
-    return workload.end.at if workload.end is not None else now
-
-
-def _last_attempt(workload: Workload, since: float, now: float) -> float:
-    """Return how many seconds the last attempt ran since then; 0 if it was evicted, or none has begun."""
-    admitted = workload.conditions.get(ConditionType.ADMITTED)
-    if admitted is None or not admitted.status:
-        return 0.0
-    return max(0.0, _ended_at(workload, now) - max(admitted.at, since))
-
-
-def _earlier_attempts(workload: Workload, since: float, now: float) -> float:
-    """Return how many seconds the attempts before ran since then, as late as they may have been."""
-    admitted = workload.conditions.get(ConditionType.ADMITTED)
-    # The condition changes as an attempt begins and as it ends.
-    before = admitted.at if admitted is not None else now
-    return min(float(workload.accumulated_execution_seconds), max(0.0, before - since))
-
-
-def _gpus(engine: Engine, workload: Workload) -> int:
-    """Return how many GPUs it holds, or else asks for."""
-    if workload.admission is not None:
-        return sum(gpus_of(one.usage) for one in workload.admission.pod_sets)
-    return sum(gpus_of(one.total()) for one in engine.workloads.requests(workload.key))
 
 
 def _hours(seconds: float) -> float:
@@ -200,7 +146,7 @@ def _instant(text: str, now: float) -> float:
 def _before(text: str, now: float) -> float:
     days = text.removesuffix("d")
     if days != text and days.isascii() and days.isdigit():
-        return now - int(days) * _SECONDS_PER_DAY
+        return now - int(days) * SECONDS_PER_DAY
     try:
         return now - parse_duration(text)
     except DurationError:
@@ -208,8 +154,8 @@ def _before(text: str, now: float) -> float:
 
 
 _PARAMETERS = ("by", "since", "namespace")
-_NAMES: Mapping[UsageBy, Callable[[WorkloadItems, Workload], str]] = {
-    UsageBy.QUEUE: lambda items, workload: items.cluster_queue(workload),
-    UsageBy.NAMESPACE: lambda _, workload: workload.key.namespace,
-    UsageBy.USER: lambda _, workload: workload.annotations.get(SUBMITTER, ""),
+_NAMES: Mapping[UsageBy, Callable[[UsageKey], str]] = {
+    UsageBy.QUEUE: lambda key: key.cluster_queue,
+    UsageBy.NAMESPACE: lambda key: key.namespace,
+    UsageBy.USER: lambda key: key.user,
 }

@@ -18,6 +18,8 @@ Modules, in reading order:
     slice_succession      what a slice takes over from another
     adopted_admission     another leader's admission, charged as the spec says
     admitted_workloads    which Workloads hold quota, assumed or confirmed
+    workload_usage        what one Workload has used, waited for and lost
+    deleted_usage         the same of deleted Workloads, by day
     workload_store        changes of objects move Workloads between these two
     finished_runs         what finished runs teach
     in_use                which objects keep a finalizer

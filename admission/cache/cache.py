@@ -14,6 +14,7 @@ from math import inf
 
 from admission.backfill.schedule_plan import SchedulePlan
 from admission.cache.affected_trees import AffectedTrees, affected_trees, with_trees_built_again
+from admission.cache.deleted_usage import DeletedUsage
 from admission.cache.inactive_reasons import problems
 from admission.cache.node_tenants import NodeTenants
 from admission.cache.specs import Specs
@@ -30,6 +31,7 @@ from admission.calendar.upcoming_changes import UpcomingChanges
 from admission.calendar.window_overlaps import Overlaps
 from admission.placement.topology.place import Place
 from admission.placement.topology_cache import TopologyCache
+from admission.preemption.device_price import node_device_price
 from admission.snapshot.capacity_holds import CapacityHolds, Head, HoldClaims
 from admission.snapshot.held_workload import HeldWorkload
 from admission.snapshot.queue_state import QueueState, QueueTree
@@ -65,6 +67,8 @@ class Cache:
     # Run times, as declared and as learned from earlier runs.
     estimator: Estimator = field(default_factory=Estimator)
     schedule_plan: SchedulePlan = field(init=False)
+    # What Workloads used whose objects are gone.
+    deleted_usage: DeletedUsage = field(default_factory=DeletedUsage)
     # The quotas in force by the policies' windows; read again with every change and at every boundary.
     calendar: Calendar = NO_WINDOWS
     reservations: Reservations = NO_RESERVATIONS
@@ -89,6 +93,20 @@ class Cache:
     def generation(self) -> int:
         """A number that rises whenever quota comes free, or specs change."""
         return self._generation
+
+    def device_price(self, flavor: str, host: str) -> float:
+        """Return the price of one device of the flavor per hour; 0 if none is set.
+
+        `host` is the hostname of its node, "" if that is not known. The price of the node comes before that
+        of the flavor. See `admission.preemption.device_price`.
+        """
+        prices = (node_device_price(node) for node in self.topology_cache.nodes.at_host(host))
+        on_nodes = [price for price in prices if price is not None]
+        if on_nodes:
+            # Two nodes that share a hostname count as one host; the higher price hides no cost.
+            return max(on_nodes)
+        spec = self.specs.flavors.get(flavor)
+        return (spec.cost_per_device_hour if spec is not None else None) or 0.0
 
     # --- specs -------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from admission.cache.admitted_workloads import AdmittedWorkloads
 from admission.cache.cache import Cache
+from admission.cache.deleted_usage import MOST_DAYS
 from admission.cache.dependencies import Dependencies
 from admission.cache.finished_runs import FinishedRuns
 from admission.cache.pending_workloads import PendingWorkloads
@@ -21,6 +22,7 @@ from admission.cache.trees_to_try import TreesToTry
 from admission.cache.workload_changed import Observer, WorkloadChanged
 from admission.cache.workload_index import WorkloadIndex
 from admission.cache.workload_record import LocalQueueKey, WorkloadRecord, make_record
+from admission.cache.workload_usage import daily_usage, day_of
 from api.jobs.pod_owner_key import has_known_pods
 from api.jobs.resource_requests import ResourceSettings
 from api.jobs.static_address import parse_reservations
@@ -115,6 +117,9 @@ class WorkloadStore:
         """Forget a Workload whose object no longer exists."""
         record = self.index.records.get(key)
         if record is not None:
+            # Before its queue and quota are taken from it.
+            used = daily_usage(record, self._cache, most_days=MOST_DAYS)
+            self._cache.deleted_usage.add(used, today=day_of(self._cache.now))
             self._end(record)
             self._unplaced.pop(key, None)
             self._unread.discard(key)

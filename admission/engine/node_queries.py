@@ -15,7 +15,6 @@ from admission.hardware.fit import misfit
 from admission.placement.topology.domain_room import DomainRoom, domain_rooms
 from admission.placement.topology.domain_usage import DomainUsage, domain_usages
 from admission.placement.topology.node_health import NodeFault, host_fault, hosts_of, is_healthy
-from admission.preemption.device_price import node_device_price
 from api.disruption_budget import DisruptionBudget
 from api.jobs.resource_requests import gpus_of, pod_requests
 from api.keys import HOSTNAME
@@ -177,18 +176,8 @@ class NodeQueries:
                 yield from domain_rooms(topology_cache.topology(flavor), flavor)
 
     def device_price(self, flavor: str, host: str) -> float:
-        """Return the price of one device of the flavor per hour; 0 if none is set.
-
-        `host` is the hostname of its node, "" if that is not known. The price of the node comes before that
-        of the flavor. See `admission.preemption.device_price`.
-        """
-        prices = (node_device_price(node) for node in self._cache.topology_cache.nodes.at_host(host))
-        on_nodes = [price for price in prices if price is not None]
-        if on_nodes:
-            # Two nodes that share a hostname count as one host; the higher price hides no cost.
-            return max(on_nodes)
-        spec = self._cache.specs.flavors.get(flavor)
-        return (spec.cost_per_device_hour if spec is not None else None) or 0.0
+        """Return the price of one device of the flavor per hour, as `Cache.device_price` does."""
+        return self._cache.device_price(flavor, host)
 
     def disruption_budgets(self, namespace: str) -> tuple[DisruptionBudget, ...]:
         """Return the PodDisruptionBudgets of a namespace, by name."""

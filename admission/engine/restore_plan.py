@@ -52,18 +52,21 @@ def tables(cache: Cache) -> Mapping[PlanTable, Tracked[Any, Any]]:
         PlanTable.MOVES: cache.moves.of,
         PlanTable.RUNS: cache.estimator.learned.runs,
         PlanTable.NODES: cache.topology_cache.performance.outcomes,
+        PlanTable.USAGE: cache.deleted_usage.rows,
     }
 
 
-def adopt_history(cache: Cache, plan: PlanValues) -> None:
-    """Take in what was learned from earlier runs.
+def adopt_history(cache: Cache, plan: PlanValues, *, is_whole: bool) -> None:
+    """Take in what was learned from earlier runs, and what deleted Workloads used.
 
-    Run times by kind of Job, and how runs on each host ended. Added to what is known here.
+    Run times by kind of Job, and how runs on each host ended, are added to what is known here. Sums of usage
+    replace those that are known here if `is_whole`.
     """
     for key, runs in plan.runs.items():
         cache.estimator.learned.observe(key, *runs)
     for host, outcomes in plan.nodes.items():
         cache.topology_cache.performance.remember(host, outcomes)
+    cache.deleted_usage.adopt(plan.usage, is_whole=is_whole)
 
 
 class StoredPlan:
@@ -90,7 +93,7 @@ class StoredPlan:
         self._under_way.begin_change(now)
         self._workload_store.refresh()
         # History comes first, since the claims of promises depend on learned run times.
-        adopt_history(self._cache, plan)
+        adopt_history(self._cache, plan, is_whole=is_whole)
         self._cache.moves.adopt(plan.moves, now=now, is_whole=is_whole)
         outdated = self._adopt_holds(plan.holds.values(), now=now, is_whole=is_whole)
         return outdated + self._adopt_promises(plan, is_whole=is_whole)

@@ -5,13 +5,14 @@ A query decides nothing. It sees changed specs at once, and assumed admissions a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from admission.backfill.running_estimates import started_at_of
 from admission.cache.cache import Cache
 from admission.cache.workload_record import LocalQueueKey, Problem, queue_problem
 from admission.cache.workload_store import WorkloadStore
+from admission.cache.workload_usage import cluster_queue_of, usage_since
 from admission.calendar.advance_reservations import next_turn_at, reservation_of
 from admission.decisions.decision import Evict
 from admission.engine.explain_pending import reason_of
@@ -23,6 +24,7 @@ from api.eviction import EvictionRequest
 from api.jobs.resource_requests import PodSetRequests
 from api.workload import Admission, Workload, WorkloadKey
 from queues.estimates.runtime_estimate import Estimate
+from queues.reservations.usage_rows import UsageKey, UsageRow
 
 
 class WorkloadQueries:
@@ -41,6 +43,20 @@ class WorkloadQueries:
     def workloads(self) -> Iterator[Workload]:
         """Iterate over all Workloads as last seen. The engine must not change meanwhile."""
         return (record.workload for record in self._workload_store.index.records.values())
+
+    def usage(self, *, since: float, now: float) -> Iterator[tuple[Workload, str, UsageRow]]:
+        """Iterate over the Workloads that had not ended then, with their ClusterQueue and usage since then.
+
+        Times in Unix seconds. The engine must not change meanwhile.
+        """
+        for record in self._workload_store.index.records.values():
+            used = usage_since(record, self._cache, since=since, now=now)
+            if used is not None:
+                yield record.workload, cluster_queue_of(record.workload, self._cache), used
+
+    def deleted_usage(self) -> Mapping[UsageKey, UsageRow]:
+        """Return what Workloads have used whose objects are gone, by day, as far as it is known."""
+        return self._cache.deleted_usage.rows
 
     def count(self) -> int:
         """Return the number of all Workloads, finished ones included."""

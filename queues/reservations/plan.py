@@ -1,10 +1,10 @@
 """The plan as a store keeps it: promises and leases for the next leader, and what runs have taught.
 
 Some state is in no Kubernetes object and would be lost with the leader's process: which Workload has
-which promised start, which run on leases, for which freed capacity is held, and how long the runs of
-deleted Workloads took. A store keeps it in *tables*, with one row for each Workload, key of runs, or
-node. Rows are bytes in this module, so that model and Redis also agree on unreadable ones;
-`queues.store.plan_rows` defines their content.
+which promised start, which run on leases, for which freed capacity is held, how long the runs of
+deleted Workloads took and what they used. A store keeps it in *tables*, with one row for each Workload, key
+of runs, node, or day of usage. Rows are bytes in this module, so that model and Redis also agree on
+unreadable ones; `queues.store.plan_rows` defines their content.
 
 Only the leader writes, and its writes form a chain: each names the version that it builds upon, and its own.
 
@@ -32,6 +32,7 @@ from queues.estimates.runtime_estimate import RunKey
 from queues.profile.holds import Hold, Move
 from queues.profile.planned_start import BackfillLease, PlannedStart
 from queues.reservations.reservations import LivingStore, ReservationStore
+from queues.reservations.usage_rows import UsageKey, UsageRow
 
 # The number of the schema of keys, tables and rows. A reader ignores rows with another
 # number, and reports them.
@@ -49,6 +50,7 @@ class PlanTable(StrEnum):
     MOVES = "moves"
     RUNS = "runs"
     NODES = "nodes"
+    USAGE = "usage"
 
 
 # Rows that are valid while their Workloads wait or run. They are written with the cycle that changed them.
@@ -60,8 +62,9 @@ PLAN_TABLES = (
     PlanTable.HOLDS,
     PlanTable.MOVES,
 )
-# What was learned from runs. It grows slowly and is written every few seconds.
-HISTORY_TABLES = (PlanTable.RUNS, PlanTable.NODES)
+# What was learned from runs, and what deleted Workloads used. It grows slowly and is written every few
+# seconds.
+HISTORY_TABLES = (PlanTable.RUNS, PlanTable.NODES, PlanTable.USAGE)
 
 
 class PlanVersion(NamedTuple):
@@ -137,6 +140,7 @@ class PlanValues:
     moves: Mapping[WorkloadKey, Move] = field(default_factory=dict)
     runs: Mapping[RunKey, tuple[Run, ...]] = field(default_factory=dict)
     nodes: Mapping[str, tuple[RunOutcome, ...]] = field(default_factory=dict)
+    usage: Mapping[UsageKey, UsageRow] = field(default_factory=dict)
 
     def table(self, table: PlanTable) -> Mapping[Any, Any]:
         """Return the entries of one table."""

@@ -15,12 +15,14 @@ from typing import Any
 
 import msgspec
 
+from api.parsing.decimals import whole_number
 from api.workload import WorkloadKey
 from queues.estimates.run_history import Run, RunOutcome
 from queues.estimates.runtime_estimate import RunKey
 from queues.profile.holds import Hold, Move
 from queues.profile.planned_start import BackfillLease, PlannedStart
 from queues.reservations.plan import SCHEMA, PlanTable, PlanValues, StoredPlan
+from queues.reservations.usage_rows import UsageKey, UsageRow
 
 # In place of a row that is not signed with the installation's key: no row that `to_row` makes.
 UNSIGNED = b"unsigned"
@@ -137,6 +139,19 @@ def _run_key(field: str) -> RunKey:
     return RunKey(namespace, stem, shape)
 
 
+def _usage_field(key: UsageKey) -> str:
+    return "/".join((str(key.day), *key[1:]))
+
+
+def _usage_key(field: str) -> UsageKey:
+    # A user may have slashes in its name, as with OpenID Connect.
+    day, queue, namespace, user = field.split("/", 3)
+    number = whole_number(day)
+    if number is None:
+        raise ValueError(f"{day!r} is no day")
+    return UsageKey(number, queue, namespace, user)
+
+
 def _codec(type_: Any, expected: str, **names: Any) -> _Codec:
     # Most tables are keyed by Workload. Explicit arguments override that.
     names = {"to_field": _workload_field, "to_key": _workload_key, **names}
@@ -158,5 +173,8 @@ _CODECS: Mapping[PlanTable, _Codec] = {
     PlanTable.RUNS: _codec(tuple[Run, ...], "the latest runs of a kind", to_field="/".join, to_key=_run_key),
     PlanTable.NODES: _codec(
         tuple[RunOutcome, ...], "the latest outcomes on a node", to_field=str, to_key=str
+    ),
+    PlanTable.USAGE: _codec(
+        UsageRow, "what deleted Workloads used on a day", to_field=_usage_field, to_key=_usage_key
     ),
 }

@@ -23,6 +23,7 @@ from queues.profile.holds import Hold, Move
 from queues.profile.planned_start import BackfillLease, PlannedStart
 from queues.reservations.plan import PlanTable
 from queues.reservations.reservations import LoggedDecision, QuotaReservation
+from queues.reservations.usage_rows import UsageRow
 from queues.store.inspection import InspectedStore, StoredValue
 from queues.store.seal import Seal
 
@@ -188,6 +189,9 @@ def _text(value: object) -> str:
             return f"moved{where} {to_rfc3339(value.at)} under AdmissionPolicy {value.policy}"
         case QuotaReservation():
             return f"{value.verb} {value.path} by request {value.request_id} under fence {value.fence}"
+        case UsageRow():
+            hours = f"{value.used / 3600:.1f} GPU-hours used, {value.lost / 3600:.1f} lost"
+            return f"{value.workloads} deleted Workloads: {hours}, {value.waited / 3600:.1f} hours waited"
         case LoggedDecision():
             reason = f" ({value.reason})" if value.reason else ""
             return f"{to_rfc3339(value.at)} {value.what}{reason} {value.key}: {value.message}"

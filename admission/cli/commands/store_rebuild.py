@@ -166,7 +166,7 @@ def _history(
     cache = Cache()
     finished_runs = FinishedRuns(cache)
     learned = tables(cache)
-    adopt_history(cache, plan)
+    adopt_history(cache, plan, is_whole=True)
     ended = [one for one in workloads.values() if one.is_finished]
     for workload in sorted(ended, key=lambda one: (one.conditions["Finished"].at, one.uid)):
         finished_runs.learn(workload)

@@ -25,8 +25,9 @@ def add_parser(subparsers: Subparsers) -> None:
         description=(
             "Show what Workloads have used since a time: GPU-hours of all attempts, hours that they\n"
             "waited, GPU-hours of attempts that were evicted without a checkpoint, and the cost by the\n"
-            "prices of nodes and flavors. It counts the Workloads that still exist, of the namespaces\n"
-            "that you may read, and asks the controller: without --url, kubectl forwards a port to it."
+            "prices of nodes and flavors. Deleted Workloads count too, by day, for 100 days. It shows the\n"
+            "namespaces that you may read, and asks the controller: without --url, kubectl forwards a\n"
+            "port to it."
         ),
         examples=(
             "  berth usage\n"

@@ -2,8 +2,8 @@
 
 The version of the stored plan is checked once a second, which is one small call; the plan is read when
 its version has changed. While the plan names Workloads that this replica has not seen yet, it is read
-each time, because those rows cannot be shown before. Unreadable rows are not reported here: the leader
-reports and rewrites them.
+each time, because those rows cannot be shown before. What deleted Workloads used is read once a minute.
+Unreadable rows are not reported here: the leader reports and rewrites them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from admission.controller.loop.control_loop import ControlLoop
 from admission.controller.runtime.clock import Clock
 from admission.controller.runtime.logs import Log
 from admission.engine.engine import Engine
-from queues.reservations.plan import PLAN_TABLES, PlanStore, PlanVersion
+from queues.reservations.plan import PLAN_TABLES, PlanStore, PlanTable, PlanVersion
 from queues.reservations.reservations import ReservationError
 from queues.store.plan_rows import read_rows
 
 log = Log("berth.plan")
 
 LOOK_SECONDS = 1.0
+# The table may have 20,000 rows, and changes with every Workload that is deleted.
+USAGE_SECONDS = 60.0
 
 
 class PlanReader:
@@ -45,6 +47,9 @@ class PlanReader:
         self._shown: PlanVersion | None = None
         self._untrue = 0
         self._is_silent = False
+        # The version whose usage is shown, and when it is read next (Unix seconds).
+        self._shown_usage: PlanVersion | None = None
+        self._usage_due_at = 0.0
 
     async def run(self) -> None:
         """Check the stored plan every `LOOK_SECONDS` until cancelled."""
@@ -69,10 +74,12 @@ class PlanReader:
 
     async def _look(self) -> None:
         state = await self._store.plan_state()
-        if state.version is None or (state.version == self._shown and not self._untrue):
+        is_usage_due = state.version != self._shown_usage and self._clock.now() >= self._usage_due_at
+        is_shown = state.version == self._shown and not self._untrue and not is_usage_due
+        if state.version is None or is_shown:
             return
         # Without the tables of learned run times: followers learn those from the same Workloads.
-        stored = await self._store.read_plan(PLAN_TABLES)
+        stored = await self._store.read_plan((*PLAN_TABLES, *((PlanTable.USAGE,) if is_usage_due else ())))
         plan, _ = read_rows(stored)
 
         def show() -> int | None:
@@ -85,3 +92,5 @@ class PlanReader:
         untrue = await self._control_loop.ask(show)
         if untrue is not None:
             self._shown, self._untrue = stored.version, untrue
+            if is_usage_due:
+                self._shown_usage, self._usage_due_at = stored.version, self._clock.now() + USAGE_SECONDS

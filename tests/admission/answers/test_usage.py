@@ -1,4 +1,4 @@
-"""Usage: GPU-hours that Workloads have used, waited for and lost, from the objects that still exist."""
+"""Usage: GPU-hours that Workloads have used, waited for and lost, also of objects that are gone."""
 
 from __future__ import annotations
 
@@ -48,13 +48,17 @@ def ran(
     return replace(workload, accumulated_execution_seconds=int(past * HOUR), evictions=evictions)
 
 
-def used(*workloads: Workload, since: float = 0.0, by: UsageBy = UsageBy.QUEUE) -> tuple[UsageItem, ...]:
+def used(
+    *workloads: Workload, since: float = 0.0, by: UsageBy = UsageBy.QUEUE, deleted: tuple[Workload, ...] = ()
+) -> tuple[UsageItem, ...]:
     """Return the usage since that hour."""
     world = World(now=NOW)
     world.put(
         make_cluster_queue("queue", quota=100), ResourceFlavor(name="default", cost_per_device_hour=2.0)
     )
-    world.put(*workloads)
+    world.put(*workloads, *deleted)
+    for one in deleted:
+        world.remove(Workload, one.key)
     query = UsageQuery(by=by, since=since * HOUR)
     return usage(world.engine, query, sees=lambda namespace: namespace == NAMESPACE, now=NOW).items
 
@@ -94,6 +98,44 @@ def test_hours_of_a_workload(
 
 def test_what_ended_before_is_left_out() -> None:
     assert used(ran("w", since=90, until=95), since=96) == ()
+
+
+@pytest.mark.parametrize(
+    ("workload", "since", "want"),
+    [
+        pytest.param(ran("w", since=90, until=95), 0, (1, 40, 10, 80), id="of one day"),
+        pytest.param(ran("w", since=90, until=98), 0, (1, 64, 10, 128), id="of two days"),
+        pytest.param(ran("w", since=90, until=98), 96, (1, 16, 0, 32), id="of the second day"),
+        pytest.param(ran("w", since=90, until=95), 84, (1, 20, 5, 40), id="of a share of the first day"),
+        pytest.param(ran("w", since=90), 0, (1, 80, 10, 160), id="until it was deleted while it ran"),
+        pytest.param(make_workload(gpus=8, at=80 * HOUR), 0, (1, 0, 20, 0), id="of one that only waited"),
+    ],
+)
+def test_the_usage_of_a_deleted_workload_counts(
+    workload: Workload, since: float, want: tuple[float, ...]
+) -> None:
+    (item,) = used(deleted=(workload,), since=since)
+
+    assert (item.workloads, item.gpu_hours_used, item.hours_waited, item.cost) == want
+
+
+def test_what_is_deleted_is_summed_with_what_is_there_and_hidden_as_well() -> None:
+    hers = {SUBMITTER: "https://login.example.com/ada"}
+    gone = (ran("a", since=90, past=1, annotations=hers), ran("b", since=90, annotations=hers))
+    hidden = replace(ran("c", since=80), key=WorkloadKey("hidden", "c"), uid="hidden")
+
+    (item,) = used(ran("d", since=99, annotations=hers), by=UsageBy.USER, deleted=(*gone, hidden))
+
+    assert (item.name, item.workloads, item.evictions) == ("https://login.example.com/ada", 3, 1)
+    assert (item.gpu_hours_used, item.gpu_hours_lost) == (176, 8)
+
+
+def test_a_workload_that_is_deleted_and_created_again_counts_twice() -> None:
+    before, again = ran("w", since=90, until=95), replace(ran("w", since=98), uid="second")
+
+    (item,) = used(before, again)
+
+    assert (item.workloads, item.gpu_hours_used) == (2, 56)
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ async def test_a_token_is_asked_for_again_once_it_has_expired(tmp_path: Path) ->
     assert (before, calls(tmp_path)) == (1, 2)
 
 
-async def test_the_plugin_is_told_its_variables_and_of_the_cluster_what_it_may_know(tmp_path: Path) -> None:
+async def test_the_plugin_is_given_its_variables_and_the_address_of_the_cluster(tmp_path: Path) -> None:
     told = "json.loads(os.environ['KUBERNETES_EXEC_INFO'])"
     program = (
         f"token = json.dumps([{told}['spec'], os.environ['REGION']])\n"

@@ -21,6 +21,7 @@ from queues.estimates.runtime_estimate import RunKey
 from queues.profile.holds import Hold, Move
 from queues.profile.planned_start import BackfillLease, PlannedStart, Rank
 from queues.reservations.plan import PlanTable, PlanVersion, PlanWrite
+from queues.reservations.usage_rows import UsageKey, UsageRow
 from queues.store.keys import Keys
 from queues.store.plan_rows import to_field, to_row
 from queues.store.redis_store import RedisReservationStore
@@ -76,12 +77,14 @@ async def fill(url: str) -> None:
     await store.seed_fence(5)
     await store.commit([make_reservation("a")], fence=5, request_id="r1", log=[make_entry("a")])
     kind = RunKey("team", "train", "00")
+    day = UsageKey(20_000, "queue", "team", "https://login.example.com/ada")
     rows: dict[PlanTable, dict[str, bytes | None]] = {
         PlanTable.PROMISES: {"team/gang": to_row(make_promise("gang"))},
         PlanTable.LEASES: {"team/small": to_row(make_lease("small"))},
         PlanTable.HOLDS: {"team/large": to_row(make_hold("large"))},
         PlanTable.MOVES: {"team/moved": to_row(Move(at=1_800_000_000.0, policy="packing"))},
         PlanTable.RUNS: {to_field(PlanTable.RUNS, kind): to_row((Run(at=1.0, uid="u", seconds=7.0),))},
+        PlanTable.USAGE: {to_field(PlanTable.USAGE, day): to_row(UsageRow(workloads=2, used=5400.0))},
     }
     write = PlanWrite(version=PlanVersion(5, 1), after=None, rows=rows)
     assert await store.write_plan(write, fence=5)
@@ -118,6 +121,7 @@ def test_a_dump_decodes_every_value(url: str, capsys: pytest.CaptureFixture[str]
     assert "Admit team/a" in text
     assert "capacity of 1 evicted Workloads in ClusterQueue queue until 2027-01-15T08:00:00Z" in text
     assert "moved 2027-01-15T08:00:00Z under AdmissionPolicy packing" in text
+    assert "2 deleted Workloads: 1.5 GPU-hours used" in text
 
     assert main(["store", "dump", "--redis", url, "--only", "runs,plan", "-o", "json"]) == ExitCode.DONE
     plan, run = shown(capsys)
@@ -127,7 +131,7 @@ def test_a_dump_decodes_every_value(url: str, capsys: pytest.CaptureFixture[str]
 
 def test_a_store_in_order_is_said_to_be(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["store", "check", "--redis", url]) == ExitCode.DONE
-    assert "all 10 values can be read" in capsys.readouterr().out
+    assert "all 11 values can be read" in capsys.readouterr().out
 
 
 def test_a_check_names_what_cannot_be_read(url: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -197,7 +201,7 @@ def test_a_rebuild_keeps_what_is_true_and_learns_from_the_cluster(
     assert main(arguments) == ExitCode.DONE
 
     # The promise is of another life of its Workload, lease and hold have no owner; a move counts anyhow.
-    assert shown(capsys) == {"unreadable": 6, "untrue": 3, "kept": 3, "learned": 1}
+    assert shown(capsys) == {"unreadable": 6, "untrue": 3, "kept": 4, "learned": 1}
     assert main(["store", "check", "--redis", url]) == ExitCode.DONE
     capsys.readouterr()
     assert (

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from admission.controller.leadership.plan_reader import USAGE_SECONDS
 from admission.controller.leadership.plan_writer import WATCH_SECONDS
 from admission.engine.restore_plan import stored_value
 from api.keys import EXPECTED_RUNTIME_SECONDS
@@ -218,6 +219,22 @@ def test_what_runs_have_taught_outlives_their_workloads(site: Site) -> None:
     (runs,) = third.cluster_state.engine.plan.tables()[PlanTable.RUNS].values()
     assert len(runs) == 1
     assert len(site.store.tables[PlanTable.RUNS]) == 1
+
+
+def test_what_deleted_workloads_used_outlives_their_leader_and_is_shown_by_followers(site: Site) -> None:
+    site.finish("small")
+    site.loop.run_for(1.0)
+    site.cluster.delete(("Workload", "team", "small"))
+    site.loop.run_for(USAGE_SECONDS + 2 * WATCH_SECONDS)
+    (row,) = site.stored(PlanTable.USAGE).values()
+
+    assert (getattr(row, "workloads", 0), getattr(row, "waited", 0.0) >= 0) == (1, True)
+    assert site.second.cluster_state.engine.workloads.deleted_usage() == site.stored(PlanTable.USAGE)
+    site.first.crash()
+    third = site.make("third")
+    third.lead(2)
+    site.loop.run_for(10.0)
+    assert third.cluster_state.engine.workloads.deleted_usage() == site.stored(PlanTable.USAGE)
 
 
 def test_nothing_is_written_while_nothing_changes(site: Site) -> None:
