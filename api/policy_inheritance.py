@@ -39,6 +39,13 @@ def inherited(
     return in_force, faults
 
 
+def origins(written: Mapping[str, AdmissionPolicy], policy: AdmissionPolicy) -> Mapping[str, str]:
+    """Return the sections that a policy in force inherits, with the name of the policy that has each."""
+    _, *bases = _chain(written, policy)[0]
+    sections = {name: [base for base in bases if getattr(written[base], name)] for name in INHERITED}
+    return {name: found[0] for name, found in sections.items() if found and not getattr(policy, name)}
+
+
 def may_be_base(written: Mapping[str, AdmissionPolicy], policy: AdmissionPolicy, base: str) -> bool:
     """Return whether the policy could name this one as its base, without a circle and for one it has now."""
     return policy.base is None and base in written and policy.name not in _chain(written, written[base])[0]

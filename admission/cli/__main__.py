@@ -44,6 +44,7 @@ COMMANDS = {
     "get": Command("get", "list queues and Workloads of a cluster, and why they wait"),
     "explain": Command("explain", "show why a Workload waits: every flavor, domain and node with its counts"),
     "usage": Command("usage", "show GPU-hours used, waited for and lost, by queue, namespace or user"),
+    "policy": Command("policy", "show an AdmissionPolicy as it is in force, with what it inherits"),
     "page": Command("page", "open the page of a controller in a browser"),
     "mcp": Command("mcp", "answer assistants and CI by the Model Context Protocol, read-only"),
     "stop": Command("stop", "stop a Job and give its quota back"),

@@ -4,7 +4,8 @@ Modules, in reading order:
 
     reservations           reservations, the contract of a store, and its errors
     memory_reservations    the store in memory: the model that all other stores must agree with
-    plan                   promises, leases, holds and learned run times as a store keeps them
+    usage_rows             what deleted Workloads used, by day
+    plan                   promises, leases, holds, learned run times and usage as a store keeps them
     memory_plan            the model of the stored plan
 
 Decisions:

@@ -16,9 +16,11 @@ import yaml
 from rich.console import Console
 
 from admission.cli.commands.doctor_checks import (
+    Reader,
     flavor_problems,
     leftover_webhooks,
     misconfigured_workloads,
+    policy_problems,
     quota_problems,
 )
 from admission.cli.common.arguments import Subparsers, add_command, add_kubeconfig
@@ -29,7 +31,7 @@ from admission.hardware.label_problems import hardware_problems
 from admission.placement.topology.hierarchy import DomainHierarchy, inspect
 from api.keys import HOSTNAME
 from api.kube.client import KubeClient
-from api.kube.errors import Forbidden, NotFound
+from api.kube.errors import Forbidden
 from api.kube.resources import NODES, TOPOLOGIES
 from api.node import NodeInfo, to_node
 from api.objects.cluster import NodeObject
@@ -50,8 +52,9 @@ def add_parser(subparsers: Subparsers) -> None:
         description=(
             "Inspect a cluster: the hierarchy that its node labels describe, nodes that lack a level,\n"
             "labels that contradict each other, Workloads that no node can run, webhooks that a Kueue left\n"
-            "behind, and a Topology to apply.\n"
-            "It only reads. Exit code 1 means that something keeps Jobs from starting."
+            "behind, policies that are not in force, and a Topology to apply.\n"
+            "It only reads, and names what it may not read. Exit code 1 means that something keeps Jobs\n"
+            "from starting, or that a policy is not in force."
         ),
         examples=(
             "  berth doctor\n"
@@ -101,36 +104,46 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """All findings. `obstacles` keep Jobs from starting; the problems of a view only exclude some nodes."""
+    """All findings. `obstacles` keep Jobs from starting; the problems of a view only exclude some nodes.
+
+    `not_in_force` are policies that have no effect. `skipped` are the kinds that may not be read, of which
+    nothing is known.
+    """
 
     nodes: int
     ready: int
     devices: dict[str, int]
     views: tuple[ClusterView, ...]
     obstacles: tuple[str, ...]
+    not_in_force: tuple[str, ...]
     unreadable: tuple[str, ...]
+    skipped: tuple[str, ...]
 
 
 async def _doctor(arguments: argparse.Namespace) -> int:
     async with await KubeClient.connect(arguments.kubeconfig) as client:
         nodes, unreadable = await _read_nodes(client)
-        views = _views(arguments, _with_devices(nodes, arguments.all_nodes), await _topologies(client))
+        reader = Reader(client)
+        views = _views(arguments, _with_devices(nodes, arguments.all_nodes), await _topologies(reader))
         obstacles = [
-            *await leftover_webhooks(client),
-            *await flavor_problems(client),
-            *await quota_problems(client, nodes),
-            *await misconfigured_workloads(client),
+            *await leftover_webhooks(reader),
+            *await flavor_problems(reader),
+            *await quota_problems(reader, nodes),
+            *await misconfigured_workloads(reader),
         ]
+        not_in_force = await policy_problems(reader)
     found = Diagnosis(
         nodes=len(nodes),
         ready=sum(node.is_ready for node in nodes),
         devices=_devices(nodes),
         views=views,
         obstacles=tuple(obstacles),
+        not_in_force=tuple(not_in_force),
+        skipped=tuple(reader.skipped),
         unreadable=(*unreadable, *(said for node in nodes for said in hardware_problems(node))),
     )
     _print(found, arguments.output)
-    return ExitCode.DOES_NOT_HOLD if found.obstacles else ExitCode.DONE
+    return ExitCode.DOES_NOT_HOLD if found.obstacles or found.not_in_force else ExitCode.DONE
 
 
 async def _read_nodes(client: KubeClient) -> tuple[list[NodeInfo], list[str]]:
@@ -151,13 +164,10 @@ async def _read_nodes(client: KubeClient) -> tuple[list[NodeInfo], list[str]]:
     return nodes, problems
 
 
-async def _topologies(client: KubeClient) -> list[tuple[str, tuple[str, ...]]]:
-    try:
-        listed = await client.list(TOPOLOGIES, type_=TopologyObject)
+async def _topologies(reader: Reader) -> list[tuple[str, tuple[str, ...]]]:
     # Without Kueue's kinds there are no Topologies; the nodes can still be checked.
-    except NotFound:
-        return []
-    read = (to_topology(one) for one in sorted(listed.items, key=lambda one: one.metadata.name))
+    listed = await reader.list(TOPOLOGIES, TopologyObject)
+    read = (to_topology(one) for one in sorted(listed, key=lambda one: one.metadata.name))
     return [(f"Topology {topology.name}", topology.levels) for topology in read]
 
 
@@ -244,11 +254,20 @@ def _print_table(console: Console, found: Diagnosis) -> None:
         console.print("These keep Jobs from starting:", style="bold")
         for obstacle in found.obstacles:
             console.print(f"  ✗ {obstacle}", style="red")
-    else:
+    elif not found.skipped:
         console.print(
             "Nothing keeps Jobs from starting: no webhook of a Kueue, all Topologies exist,"
             " nodes match quotas."
         )
+    else:
+        console.print("Nothing that may be read keeps Jobs from starting.")
+    if found.not_in_force:
+        console.print("These policies are not in force:", style="bold")
+        for problem in found.not_in_force:
+            console.print(f"  ✗ {problem}", style="red")
+    if found.skipped:
+        names = ", ".join(found.skipped)
+        console.print(f"  ! not checked, because you may not list them: {names}", style="yellow")
     # A cluster that has a Topology needs no proposal for another one.
     if not any(view.source.startswith("Topology ") for view in found.views):
         console.print()

@@ -1,4 +1,4 @@
-"""Checks of `berth doctor` beside node labels: a Kueue's leftovers, Topologies, quotas, stuck Workloads.
+"""Checks of `berth doctor` beside node labels: a Kueue's leftovers, Topologies, quotas, policies, Workloads.
 
 If Kueue's Deployment is deleted but its webhook configurations are not, they remain in effect. With
 failurePolicy Fail, the API server then rejects every Job, Pod and ClusterQueue. Its message names a service
@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
+from admission.cli.views.effective_policy import Policies
 from api.kube.client import KubeClient
 from api.kube.errors import Forbidden, NotFound
 from api.kube.resources import (
+    ADMISSION_POLICIES,
     CLUSTER_QUEUES,
     COHORTS,
     MUTATING_WEBHOOKS,
@@ -27,6 +29,7 @@ from api.kube.resources import (
 )
 from api.node import NodeInfo
 from api.objects.common import Meta
+from api.objects.policies import AdmissionPolicyObject
 from api.objects.queues import (
     ClusterQueueObject,
     CohortObject,
@@ -60,18 +63,47 @@ class _Webhooks(msgspec.Struct):
 
 
 T = TypeVar(
-    "T", _Webhooks, TopologyObject, ResourceFlavorObject, ClusterQueueObject, CohortObject, WorkloadObject
+    "T",
+    _Webhooks,
+    TopologyObject,
+    ResourceFlavorObject,
+    ClusterQueueObject,
+    CohortObject,
+    WorkloadObject,
+    AdmissionPolicyObject,
 )
 _MISCONFIGURED = (ConditionType.QUOTA_RESERVED, "False", PendingReason.MISCONFIGURED)
 # One mistake in a pipeline may be in a thousand Jobs.
 _MOST_WORKLOADS = 10
 
 
-async def leftover_webhooks(client: KubeClient) -> list[str]:
+class Reader:
+    """Lists the kinds that are served and may be read, each once. `skipped` names those that may not be."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+        self._listed: dict[str, Sequence[Any]] = {}
+        self.skipped: list[str] = []
+
+    async def list(self, resource: Resource, type_: type[T]) -> Sequence[T]:
+        """Return the objects, or none if the kind is not served or may not be read."""
+        if resource.plural not in self._listed:
+            found: Sequence[T] = ()
+            try:
+                found = (await self._client.list(resource, type_=type_)).items
+            except NotFound:
+                pass
+            except Forbidden:
+                self.skipped.append(resource.plural)
+            self._listed[resource.plural] = found
+        return self._listed[resource.plural]
+
+
+async def leftover_webhooks(reader: Reader) -> list[str]:
     """Return one sentence for each webhook configuration of Kueue, with the command that removes it."""
     problems = []
     for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
-        for one in await _listed(client, resource, _Webhooks):
+        for one in await reader.list(resource, _Webhooks):
             called = [hook.client_config.service for hook in one.webhooks or ()]
             services = [
                 service
@@ -93,22 +125,22 @@ def _left_over(resource: Resource, one: _Webhooks, service: _Service) -> str:
     )
 
 
-async def flavor_problems(client: KubeClient) -> list[str]:
+async def flavor_problems(reader: Reader) -> list[str]:
     """Return one sentence for each ResourceFlavor whose Topology does not exist."""
-    topologies = {one.metadata.name for one in await _listed(client, TOPOLOGIES, TopologyObject)}
+    topologies = {one.metadata.name for one in await reader.list(TOPOLOGIES, TopologyObject)}
     return [
         f"ResourceFlavor {one.metadata.name} names the Topology {one.spec.topology_name!r}, which does not "
         "exist; its ClusterQueues are inactive until it does"
-        for one in await _listed(client, RESOURCE_FLAVORS, ResourceFlavorObject)
+        for one in await reader.list(RESOURCE_FLAVORS, ResourceFlavorObject)
         if one.spec.topology_name and one.spec.topology_name not in topologies
     ]
 
 
-async def misconfigured_workloads(client: KubeClient) -> list[str]:
+async def misconfigured_workloads(reader: Reader) -> list[str]:
     """Return one sentence for each Workload that no node, queue or flavor will ever suit as it is."""
     found = [
         (f"{one.metadata.namespace}/{one.metadata.name}", condition.message)
-        for one in await _listed(client, WORKLOADS, WorkloadObject)
+        for one in await reader.list(WORKLOADS, WorkloadObject)
         for condition in one.status.conditions or ()
         if (condition.type, condition.status, condition.reason) == _MISCONFIGURED
     ]
@@ -117,26 +149,22 @@ async def misconfigured_workloads(client: KubeClient) -> list[str]:
     return [*shown, *([f"{others} more Workloads are misconfigured: berth get workloads"] if others else ())]
 
 
-async def _listed(client: KubeClient, resource: Resource, type_: type[T]) -> Sequence[T]:
-    """Return the objects, or none if the kind is not served or reading it is not permitted."""
-    try:
-        return (await client.list(resource, type_=type_)).items
-    except (Forbidden, NotFound):
-        return ()
+async def policy_problems(reader: Reader) -> list[str]:
+    """Return one sentence for each AdmissionPolicy that is not in force, such as one without its base."""
+    policies = Policies(await reader.list(ADMISSION_POLICIES, AdmissionPolicyObject), ())
+    return [f"AdmissionPolicy {name}: {problem}" for name, problem in policies.problems().items()]
 
 
-async def quota_problems(client: KubeClient, nodes: Sequence[NodeInfo]) -> list[str]:
+async def quota_problems(reader: Reader, nodes: Sequence[NodeInfo]) -> list[str]:
     """Return one sentence for each resource of a flavor with more quota than its ready nodes have.
 
     Work that gets such quota finds no node, and its pods stay pending.
     """
-    flavors = {
-        one.metadata.name: one for one in await _listed(client, RESOURCE_FLAVORS, ResourceFlavorObject)
-    }
+    flavors = {one.metadata.name: one for one in await reader.list(RESOURCE_FLAVORS, ResourceFlavorObject)}
     quotas = _quotas(
         (
-            *(one.spec.resource_groups for one in await _listed(client, CLUSTER_QUEUES, ClusterQueueObject)),
-            *(one.spec.resource_groups for one in await _listed(client, COHORTS, CohortObject)),
+            *(one.spec.resource_groups for one in await reader.list(CLUSTER_QUEUES, ClusterQueueObject)),
+            *(one.spec.resource_groups for one in await reader.list(COHORTS, CohortObject)),
         )
     )
     problems = []

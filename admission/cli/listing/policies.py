@@ -27,7 +27,7 @@ async def get_policies(arguments: argparse.Namespace) -> int:
     async with await KubeClient.connect(arguments.kubeconfig, context=arguments.context) as client:
 
         async def read() -> Sequence[PolicyRow]:
-            return policy_rows(await _policies(client))
+            return policy_rows(await read_policies(client))
 
         shown = Shown(
             table=table_of(_POLICY_COLUMNS),
@@ -43,7 +43,7 @@ async def get_reservations(arguments: argparse.Namespace) -> int:
         namespace = namespace_of(arguments, client)
 
         async def read() -> Sequence[ReservationRow]:
-            rows = reservation_rows(await _policies(client), now=time.time())
+            rows = reservation_rows(await read_policies(client), now=time.time())
             return [row for row in rows if namespace in (None, row.namespace)]
 
         shown = Shown(
@@ -54,7 +54,7 @@ async def get_reservations(arguments: argparse.Namespace) -> int:
         return await show(arguments, read, shown)
 
 
-async def _policies(client: KubeClient) -> Sequence[AdmissionPolicyObject]:
+async def read_policies(client: KubeClient) -> Sequence[AdmissionPolicyObject]:
     """Return all policies. Raises WrongUsageError if the kind is not installed, because the user named it."""
     try:
         return (await client.list(ADMISSION_POLICIES, type_=AdmissionPolicyObject)).items

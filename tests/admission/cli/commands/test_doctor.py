@@ -14,7 +14,9 @@ from admission.cli.common.errors import ExitCode
 from admission.cli.common.job_manifests import cluster_queue
 from admission.cli.trial.embedded_cluster import create, install_kinds
 from api.kube.client import KubeClient
+from api.kube.errors import Forbidden
 from api.kube.resources import (
+    ADMISSION_POLICIES,
     CLUSTER_QUEUES,
     NODES,
     RESOURCE_FLAVORS,
@@ -192,6 +194,46 @@ def test_workloads_that_nothing_can_ever_start_are_named(
     assert "2 more Workloads are misconfigured: berth get workloads" in out
     assert "w10" not in out
     assert "w99" not in out
+
+
+@pytest.mark.parametrize(
+    ("base", "want"),
+    [
+        pytest.param("gone", "spec.base is 'gone', but no valid AdmissionPolicy has this name", id="no base"),
+        pytest.param("research", "spec.base leads in a circle: research -> research", id="a circle"),
+    ],
+)
+def test_a_policy_that_is_not_in_force_is_named(
+    base: str, want: str, bare_server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(bare_server, (ADMISSION_POLICIES, {"metadata": {"name": "research"}, "spec": {"base": base}}))
+
+    code, out = diagnose(capsys, bare_server)
+
+    assert code == ExitCode.DOES_NOT_HOLD
+    assert f"AdmissionPolicy research: {want}" in " ".join(out.split())
+
+
+def test_what_may_not_be_read_is_not_said_to_be_in_order(
+    bare_server: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = KubeClient.list
+
+    async def refuse(self: KubeClient, resource: Resource, *given: Any, **named: Any) -> Any:
+        if resource in (VALIDATING_WEBHOOKS, TOPOLOGIES):
+            raise Forbidden("you may not list them")
+        return await listed(self, resource, *given, **named)
+
+    fill(bare_server, (VALIDATING_WEBHOOKS, LEFT_OVER))
+    monkeypatch.setattr(KubeClient, "list", refuse)
+
+    code, out = diagnose(capsys, bare_server)
+    _, body = diagnose(capsys, bare_server, "-o", "json")
+
+    assert code == ExitCode.DONE
+    assert "Nothing that may be read keeps Jobs from starting." in out
+    assert "not checked, because you may not list them: topologies, validatingwebhookconfigurations" in out
+    assert json.loads(body)["skipped"] == ["topologies", "validatingwebhookconfigurations"]
 
 
 def test_scripts_read_all_of_it_as_json(bare_server: str, capsys: pytest.CaptureFixture[str]) -> None:
