@@ -13,6 +13,7 @@ Modules, in reading order:
     explaining       what becomes of one Workload, and what would help
     starts           starts as annotations show them
     holding          a Workload that holds quota: where it runs, and until when
+    run_time         how long a Workload is expected to run, and what promises count with
     what_if          Jobs that are not submitted, and queues, policies and nodes that differ
     job_translation  Jobs become the Workloads that a cluster would create for them
     manifest_loader  manifests become the values of an engine

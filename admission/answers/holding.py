@@ -10,25 +10,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from admission.answers.run_time import SOURCE_WORDS
 from admission.backfill.schedule_plan import SLACK_SECONDS
 from api.keys import PLANNED_START
 from api.parsing.durations import seconds_text
 from api.reasons import ConditionType
 from api.workload import Admission, Workload, to_rfc3339, to_seconds
 from api.workload_status import LEASE_WORDS
-from queues.estimates.runtime_estimate import Estimate, Source
+from queues.estimates.runtime_estimate import Estimate
 
 # A start within this time keeps its promise: promises are whole seconds, and pods and clocks add some delay.
 _KEPT_WITHIN_SECONDS = SLACK_SECONDS
-
-_WORDS = {
-    Source.EXECUTION_LIMIT: "its maximumExecutionTimeSeconds",
-    Source.JOB_DEADLINE: "its Job's activeDeadlineSeconds",
-    Source.COMPLETION_TIME: "berth.dev/expected-completion-time",
-    Source.DECLARED: "berth.dev/expected-runtime-seconds",
-    Source.LEARNED: "what earlier runs took",
-    Source.QUEUE_DEFAULT: "the policy's estimates.defaultSeconds",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +111,7 @@ def _promise_line(holding: AdmissionView, promised_at: float) -> str:
 def _end_line(holding: AdmissionView, now: float) -> str:
     if holding.estimate is None or holding.ends_at is None:
         return "its run time is unknown"
-    at, by = to_rfc3339(holding.ends_at), _WORDS[holding.estimate.source]
+    at, by = to_rfc3339(holding.ends_at), SOURCE_WORDS[holding.estimate.source]
     if holding.estimate.is_enforced:
         return f"is stopped at {at} at the latest, by {by}"
     return f"{'was' if holding.ends_at < now else 'is'} expected to end at {at}, by {by}"

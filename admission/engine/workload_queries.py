@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+import msgspec
+
 from admission.backfill.running_estimates import started_at_of
 from admission.cache.cache import Cache
 from admission.cache.workload_record import LocalQueueKey, Problem, queue_problem
@@ -23,8 +25,25 @@ from admission.status.explain import PodSetLines, explain
 from api.eviction import EvictionRequest
 from api.jobs.resource_requests import PodSetRequests
 from api.workload import Admission, Workload, WorkloadKey
+from queues.estimates.estimator import key_of
 from queues.estimates.runtime_estimate import Estimate
 from queues.reservations.usage_rows import UsageKey, UsageRow
+
+_HALF = 0.5
+
+
+class RunTime(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a Workload is expected to run, in seconds. None: not known.
+
+    `runs` is how many runs of the same name and shape are remembered, and `median_seconds` what they took.
+    `promised_seconds` is what promised starts count with, None where none are made: infinity where nothing
+    may be promised after it.
+    """
+
+    estimate: Estimate | None
+    runs: int
+    median_seconds: float | None
+    promised_seconds: float | None
 
 
 class WorkloadQueries:
@@ -210,6 +229,20 @@ class WorkloadQueries:
             return explain(
                 snapshot, queue, workload, record.requests, self._cache.estimator, replaced=replaced
             )
+
+    def run_time(self, workload: Workload) -> RunTime:
+        """Return how long the Workload is expected to run, with what is behind it."""
+        queue = self._queues.cluster_queue_of(workload)
+        plan, learned, key = self._cache.schedule_plan, self._cache.estimator.learned, key_of(workload)
+        promised = None
+        if plan.is_on and queue in self._cache.queues:
+            promised = plan.run_estimates.span(workload, queue)
+        return RunTime(
+            estimate=self.estimate(workload),
+            runs=learned.count(key),
+            median_seconds=learned.quantile(key, _HALF),
+            promised_seconds=promised,
+        )
 
     def estimate(self, workload: Workload) -> Estimate | None:
         """Return how long the Workload is expected to run, None if there is no estimate.

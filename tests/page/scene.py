@@ -246,6 +246,7 @@ class Answering(QueryService):
 
 EXPLANATION = {
     "verdict": "It is at position 1 and is promised to start in 11 min; it lacks 8 of 16 GPUs.",
+    "runTime": {"summary": "expected to run: 50 min by what earlier runs took"},
     "lacks": [{"resource": GPU, "flavor": "h100"}],
     "heldBy": [
         {

@@ -12,6 +12,7 @@ from admission.answers.starts import start_bounds, start_of
 from admission.engine.engine import Engine
 from admission.engine.holders import Holder, Lack, holders, lacks
 from admission.engine.remedies import Remedy
+from admission.engine.workload_queries import RunTime
 from admission.preemption.checkpoint_before_eviction import is_saving_at_sigterm
 from admission.reconcile.decision_texts import request_text, stop_text
 from admission.scheduler.flavor_promotion import FlavorMove
@@ -58,7 +59,8 @@ class Answer:
 
     `position` counts from 1 and is None if the Workload is in no queue or cannot start. `history` are the
     Events about its promised start, the oldest first. `is_partial`: the reader may not read the queues.
-    `hidden_holders` hold what is missing, too, and may not be named.
+    `hidden_holders` hold what is missing, too, and may not be named. `run_time` is None for one that has
+    finished.
     """
 
     workload: Workload
@@ -77,6 +79,7 @@ class Answer:
     lacking: tuple[Lack, ...] = ()
     holders: tuple[Holder, ...] = ()
     hidden_holders: tuple[Holder, ...] = ()
+    run_time: RunTime | None = None
     remedies: tuple[Remedy, ...] = ()
     history: tuple[str, ...] = ()
     is_partial: bool = False
@@ -129,6 +132,7 @@ def whole_answer(engine: Engine, workload: Workload, *, now: float, sight: Sight
         pod_sets=pod_sets,
         lacking=lacking,
         holders=holders(engine, workload, lacking[0].pair) if lacking else (),
+        run_time=None if workload.is_finished else engine.workloads.run_time(workload),
     )
 
 

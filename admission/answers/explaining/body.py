@@ -7,6 +7,7 @@ from admission.answers.explaining.answer import Answer
 from admission.answers.explaining.verdict import verdict
 from admission.answers.holding import holding_json
 from admission.answers.items import instant
+from admission.answers.run_time import run_time_json
 from admission.engine.holders import Holder, Lack
 from admission.engine.remedies import Remedy
 from admission.scheduler.flavor_promotion import FlavorMove
@@ -35,6 +36,7 @@ def to_body(answer: Answer, *, now: float) -> dict[str, object]:
         "lastEviction": eviction_json(answer.eviction),
         "evictions": sum(answer.workload.evictions.values()),
         "holding": holding_json(answer.holding) if answer.holding is not None else None,
+        "runTime": run_time_json(answer.run_time) if answer.run_time is not None else None,
         "betterFlavor": _move_json(answer.move) if answer.move is not None else None,
         "canStart": answer.starts.can_start,
         "lacks": [_lack_json(one) for one in answer.lacking],

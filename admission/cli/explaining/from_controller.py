@@ -46,6 +46,9 @@ def print_explanation(console: Console, answer: Answer, body: Mapping[str, Any],
     for line in (*_held_lines(body, now), *_help_lines(body, now), *history_lines(answer)):
         console.print(line)
     print_holding(console, answer, now=now)
+    # A controller of an older release does not say it.
+    if (run_time := body.get("runTime")) and run_time["summary"]:
+        console.print(run_time["summary"])
     if body["podSets"]:
         console.print("\n-o json has the flavors and domains that were tried.")
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from admission.answers.explaining.answer import Answer
 from admission.answers.explaining.verdict import held_lines, help_lines, history_lines, verdict
 from admission.answers.holding import holding_lines
+from admission.answers.run_time import run_time_line
 from admission.cli.views.eviction_view import eviction_lines
 from admission.cli.views.tables import make_table, names_text, print_table
 from admission.flavors.flavor_score import FlavorScore
@@ -37,6 +38,9 @@ def print_answer(console: Console, answer: Answer, *, now: float) -> None:
     for line in (*held_lines(answer, now=now), *help_lines(answer, now=now), *history_lines(answer)):
         console.print(line)
     print_holding(console, answer, now=now)
+    run_time = run_time_line(answer.run_time) if answer.run_time is not None else None
+    if run_time is not None:
+        console.print(run_time)
     if answer.move is not None:
         console.print(f"\n{answer.move.message}; it may be moved there")
     for pod_set in answer.pod_sets:
