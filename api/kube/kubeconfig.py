@@ -290,8 +290,8 @@ def _credentials(
     if token := user.text("token"):
         return FixedCredentials(f"Bearer {token.strip()}")
     if name := user.text("username"):
-        pair = f"{name}:{user.text('password') or ''}".encode()
-        return FixedCredentials(f"Basic {base64.b64encode(pair).decode()}")
+        basic = f"{name}:{user.text('password') or ''}".encode()
+        return FixedCredentials(f"Basic {base64.b64encode(basic).decode()}")
     return FixedCredentials()
 
 

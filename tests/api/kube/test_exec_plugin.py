@@ -162,7 +162,9 @@ async def test_a_plugin_that(tmp_path: Path, program: str, want_message: str) ->
 async def test_a_plugin_that_is_not_installed_is_named_with_its_hint(tmp_path: Path) -> None:
     given = {"apiVersion": V1, "command": "no-such-login", "installHint": "install it\nfrom example.com"}
 
-    with pytest.raises(InvalidKubeconfig, match=r"no-such-login: No such file.*; install it from example.com"):
+    with pytest.raises(
+        InvalidKubeconfig, match=r"no-such-login: No such file.*; install it from example.com"
+    ):
         await credentials(tmp_path, given).authorization()
 
 
