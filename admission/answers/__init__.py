@@ -10,6 +10,8 @@ Modules, in reading order:
     rack_items       topology domains with free GPUs
     promise_items    promised starts, and entries of the decision log
     lists            the lists, what each can be filtered and sorted by, and pages of them
+    usage            what Workloads have used, waited for and lost
+    health           whether the replica works, and which objects are of no use as they are
     explaining       what becomes of one Workload, and what would help
     starts           starts as annotations show them
     holding          a Workload that holds quota: where it runs, and until when

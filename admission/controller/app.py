@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from admission.answers.health import ReplicaItem
 from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.cluster_state.node_pod_watch import NodePodWatch
 from admission.controller.external_definitions import name_late_definitions
@@ -274,7 +275,9 @@ class Controller:
         callers = Callers(authorization, is_open=not is_secure(self._options))
         rights, limits = Rights(authorization), RateLimits(self._clock)
         decisions = self._decisions if self._store is not None else None
-        service = QueryService(self._cluster_state, self._clock, rights, limits, decisions=decisions)
+        service = QueryService(
+            self._cluster_state, self._clock, rights, limits, decisions=decisions, replica=self._replica
+        )
         see = Viewers(callers, rights, limits).see
         self._queries = service
         # Both count the same, the service first.
@@ -292,6 +295,17 @@ class Controller:
     async def _decisions(self, limit: int) -> tuple[LoggedDecision, ...]:
         assert self._store is not None, "asked only where there is a store"
         return await self._store.decisions(limit=limit)
+
+    def _replica(self) -> ReplicaItem:
+        failed = [one.resource.plural for one in self._informers if one.last_error is not None]
+        return ReplicaItem(
+            name=platform.node(),
+            role=self._metrics.role,
+            version=own_version(),
+            waiting_for=tuple(self._unsynced()),
+            failed_watches=tuple(sorted(failed)),
+            is_store_up=self._metrics.is_store_up,
+        )
 
     def _health(self) -> Health:
         return Health(

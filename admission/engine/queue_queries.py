@@ -14,6 +14,7 @@ from admission.engine.explain_pending import reason_of
 from admission.snapshot.queue_state import QueueState
 from admission.status.backlog import Backlog, backlog
 from admission.status.check_status import CheckView, check_view, provisioning_config
+from admission.status.object_problems import ObjectProblem, object_problems
 from admission.status.quota_use import QuotaUse, quota_use
 from admission.status.turns import positions
 from admission.status.views import (
@@ -217,6 +218,11 @@ class QueueQueries:
         """Return the AdmissionPolicy's status, None if it does not exist."""
         self._workload_store.see()
         return policy_view(self._cache, name)
+
+    def problems(self) -> Iterator[ObjectProblem]:
+        """Iterate over the objects that are of no use as they are. The engine must not change meanwhile."""
+        self._workload_store.see()
+        return object_problems(self._cache)
 
     def provisioning_configs(self, checks: Iterable[str]) -> dict[str, ProvisioningConfig | None]:
         """Return the settings of those checks that ask the autoscaler for nodes; None: they are missing."""

@@ -6,6 +6,7 @@ Modules, in reading order:
     queue_status       statuses of ClusterQueues, LocalQueues and Cohorts
     check_status       status of AdmissionChecks that ask the cluster's autoscaler for nodes
     policy_status      status of AdmissionPolicies, with fields that have no effect
+    object_problems    objects that are of no use as they are, with the reason
     calendar_view      the state of each quota window and reservation
     turns              positions, so that they agree with expected starts
     explain            why a Workload waits, with every flavor, domain and node

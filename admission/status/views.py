@@ -194,7 +194,7 @@ def cluster_queue_view(queue: QueueState) -> ClusterQueueView:
         name=queue.name,
         is_active=not queue.inactive,
         reason=queue.inactive[0].reason if queue.inactive else None,
-        message=_inactive_message(queue),
+        message=inactive_message(queue),
         active_pending=pending.active,
         parked_pending=pending.parked,
         reserving=len(queue.held),
@@ -315,7 +315,7 @@ def _sum_usage(held: Iterable[HeldWorkload]) -> dict[FlavorResource, int]:
     return total
 
 
-def _inactive_message(queue: QueueState) -> str:
+def inactive_message(queue: QueueState) -> str:
     """Return the message of the Active condition."""
     if not queue.inactive:
         idle = "; spec.concurrentAdmissionPolicy has no effect: each is admitted once, where it fits first"

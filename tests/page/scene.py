@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from admission.answers.health import Health, ProblemItem, ReplicaItem, StartsItem
 from admission.answers.items import (
     ClusterQueueItem,
     CohortItem,
@@ -211,6 +212,10 @@ class Answering(QueryService):
         """Return how good 100 expected starts were."""
         return StartAccuracy(inside=79, early=12, late=9)
 
+    async def health(self, caller: Caller) -> Health:
+        """Return the health that is given."""
+        return HEALTH
+
     async def list(self, caller: Caller, kind: Kind, query: Mapping[str, str]) -> Page[Any]:
         """Return all items that are given of this kind."""
         self.asked.append((kind, query))
@@ -244,6 +249,20 @@ class Answering(QueryService):
             raise HttpError(400, str(error)) from error
 
 
+HEALTH = Health(
+    replica=ReplicaItem(name="berth-0", role="leader", version="9.9", is_store_up=True),
+    starts=StartsItem(inside=79, early=12, late=9),
+    problems=(
+        ProblemItem(
+            kind="ClusterQueue",
+            namespace="",
+            name="team-b",
+            message="references missing ResourceFlavor(s): a",
+        ),
+        ProblemItem(kind="Workload", namespace="team-a", name="odd", message=HOSTILE),
+    ),
+    more=2,
+)
 EXPLANATION = {
     "verdict": "It is at position 1 and is promised to start in 11 min; it lacks 8 of 16 GPUs.",
     "runTime": {"summary": "expected to run: 50 min by what earlier runs took"},

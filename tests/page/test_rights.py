@@ -15,7 +15,7 @@ from admission.controller.queries.callers import Caller
 from api.http.server import HttpServer
 from tests.admission.controller.queries.asking import Asked
 
-SCREENS = ("", "queues", "queues/queue-a", "cohorts", "racks", "calendar", "workloads/ada/a")
+SCREENS = ("", "queues", "queues/queue-a", "cohorts", "racks", "calendar", "workloads/ada/a", "health")
 
 
 async def pages(token: str, *paths: str) -> dict[str, tuple[int, str]]:

@@ -19,7 +19,18 @@ from tests.admission.controller.fakes import FakeClock
 from tests.page.scene import HOSTILE, NOW, Answering, trusted, workload
 
 WORKLOAD = "workloads/team-a/job-next-1a2b3"
-SCREENS = ("", WORKLOAD, "queues", "queues/team-a", "cohorts", "racks", "calendar", "what-if", "decisions")
+SCREENS = (
+    "",
+    WORKLOAD,
+    "queues",
+    "queues/team-a",
+    "cohorts",
+    "racks",
+    "calendar",
+    "what-if",
+    "decisions",
+    "health",
+)
 # What the page may weigh, compressed, when nothing of it is cached.
 MOST_BYTES = 150_000
 
@@ -94,8 +105,23 @@ async def text_of(path: str, service: Answering | None = None) -> str:
             ("job-next-1a2b3", "in 11 min", "moved 1 time: Overrun", "79 of 100 Workloads (79%)", "9 later"),
         ),
         ("decisions", ("fits in flavor h100", "Evict", "7 s ago")),
+        (
+            "health",
+            ("berth-0, leader, Berth 9.9", "Redis", "answers", "79 of 100", "team-b", "references missing"),
+        ),
     ],
-    ids=["work", "workload", "interval", "queues", "queue", "cohorts", "racks", "calendar", "decisions"],
+    ids=[
+        "work",
+        "workload",
+        "interval",
+        "queues",
+        "queue",
+        "cohorts",
+        "racks",
+        "calendar",
+        "decisions",
+        "health",
+    ],
 )
 async def test_a_screen_shows_what_the_query_service_answers(path: str, wanted: tuple[str, ...]) -> None:
     text = await text_of(path)

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from admission.answers.health import Health
 from admission.answers.items import Kind, Page
 from admission.answers.lists import choices_of, item_type
 from admission.answers.selection import DEFAULT_LIMIT, MAX_LIMIT
@@ -21,6 +22,7 @@ from admission.controller.queries.service import BY_NAME, NAMESPACED
 EXPLANATION = "/v1/workloads/{namespace}/{name}/explanation"
 WHAT_IF = "/v1/what-if"
 USAGE = "/v1/usage"
+HEALTH = "/v1/health"
 WATCH = "watch"
 HELP = "help"
 _REFUSALS = {
@@ -46,7 +48,7 @@ def item_path(kind: Kind) -> str:
 def document() -> dict[str, Any]:
     """Return the document."""
     pages: list[Any] = [Page[item_type(kind)] for kind in Kind]  # type: ignore[misc]
-    types: list[Any] = [*(item_type(kind) for kind in Kind), *pages, Question, WhatIf, Usage]
+    types: list[Any] = [*(item_type(kind) for kind in Kind), *pages, Question, WhatIf, Usage, Health]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     shapes = dict(zip(types, schemas, strict=True))
     paths: dict[str, Any] = {}
@@ -58,6 +60,7 @@ def document() -> dict[str, Any]:
             places = [_parameter(name, "path", "string") for name in _placeholders(item_path(kind))]
             paths[item_path(kind)] = _get(f"One of the {kind}", shapes[item_type(kind)], places)
     paths[USAGE] = _get("What Workloads have used, waited for and lost", shapes[Usage], _USAGE_QUERY)
+    paths[HEALTH] = _get("Whether this replica works, and which objects are of no use", shapes[Health], [])
     paths |= {**_OTHERS, WHAT_IF: {"post": _post(shapes[Question], shapes[WhatIf])}}
     return {
         "openapi": "3.1.0",

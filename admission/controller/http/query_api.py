@@ -26,6 +26,7 @@ class QueryApi:
             Route("GET", openapi.EXPLANATION, self._explain),
             Route("POST", openapi.WHAT_IF, self._what_if),
             Route("GET", openapi.USAGE, self._usage),
+            Route("GET", openapi.HEALTH, self._health),
             Route("GET", "/v1/openapi.json", self._openapi),
         ]
 
@@ -65,6 +66,10 @@ class QueryApi:
     async def _usage(self, request: Request) -> Response:
         caller = await self._callers.caller(request)
         return json_response(await self._service.usage(caller, request.query))
+
+    async def _health(self, request: Request) -> Response:
+        caller = await self._callers.caller(request)
+        return json_response(await self._service.health(caller))
 
     async def _openapi(self, request: Request) -> Response:
         del request

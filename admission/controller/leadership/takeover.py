@@ -184,7 +184,7 @@ class Takeover:
         """Report the store's state, and act on a change at once rather than at the next decision."""
         if self._leadership is not None and status.is_up and status.is_recovered and not status.unwritten:
             self._leadership.note_store(is_complete=True)
-        self._metrics.store_up.labels(self._metrics.role).set(float(status.is_up))
+        self._metrics.note_store(is_up=status.is_up)
         if status.is_up and not self._is_store_up:
             log.info("store-back", unwritten=status.unwritten)
         self._is_store_up = status.is_up

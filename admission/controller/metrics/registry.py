@@ -70,6 +70,7 @@ class Metrics:
     def __init__(self, *, version: str) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
         self._role = FOLLOWER
+        self._is_store_up: bool | None = None
         self._gauges: list[Gauge] = []
         self._add_cycle_metrics()
         self._add_time_metrics()
@@ -182,6 +183,7 @@ class Metrics:
         if role == self._role:
             return
         self._role = role
+        self._is_store_up = None
         # A follower that shows a leader's last gauges would look like a second leader.
         for gauge in self._gauges:
             gauge.clear()
@@ -190,6 +192,16 @@ class Metrics:
     def is_follower(self) -> bool:
         """Return whether this replica watches and does not act: the leader counts the same changes."""
         return self._role == FOLLOWER
+
+    @property
+    def is_store_up(self) -> bool | None:
+        """Whether Redis answers, as the leader has seen it last; None for other replicas."""
+        return self._is_store_up
+
+    def note_store(self, *, is_up: bool) -> None:
+        """Show whether Redis answers."""
+        self._is_store_up = is_up
+        self.store_up.labels(self.role).set(float(is_up))
 
     def count_warning(self, event: Event) -> None:
         """Count an Event that was sent, if it is a Warning about a fault."""

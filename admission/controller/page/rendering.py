@@ -48,6 +48,7 @@ SCREENS = (
     Screen("calendar", "calendar", "Calendar"),
     Screen("what-if", "what-if", "What if"),
     Screen("decisions", "decisions", "Decisions"),
+    Screen("health", "health", "Health"),
 )
 
 

@@ -28,6 +28,7 @@ _SCREENS: dict[str, ScreenOf] = {
     "/racks": screens.racks,
     "/calendar": screens.calendar,
     "/decisions": screens.decisions,
+    "/health": screens.health,
     "/what-if": screens.what_if,
 }
 

@@ -197,6 +197,22 @@ async def decisions(asked: Asked) -> Shown:
     )
 
 
+async def health(asked: Asked) -> Shown:
+    """Return whether the replica works, and which objects are of no use as they are."""
+    found = await asked.service.health(asked.caller)
+    return Shown(
+        template="health.html",
+        title="Health",
+        current="health",
+        values={
+            "replica": found.replica,
+            "starts": found.starts,
+            "problems": found.problems,
+            "more": found.more,
+        },
+    )
+
+
 async def what_if(asked: Asked) -> Shown:
     """Return the form for manifests, and what would happen if they were applied; nothing is applied."""
     form = form_of(asked.request.body)

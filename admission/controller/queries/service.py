@@ -27,6 +27,7 @@ import msgspec
 from admission.answers.explaining.answer import as_seen, find_workload, whole_answer
 from admission.answers.explaining.body import to_body
 from admission.answers.explaining.trials import found_remedies
+from admission.answers.health import Health, ReplicaItem, health
 from admission.answers.items import Item, Kind, Page, WorkloadItem
 from admission.answers.lists import Lists, choices_of, decision_page, item_type
 from admission.answers.promise_items import decision_item, promise_item
@@ -68,13 +69,16 @@ NAMESPACED = frozenset({Kind.WORKLOADS, Kind.LOCAL_QUEUES, Kind.PROMISES, Kind.D
 # The lists whose items have a name of their own.
 BY_NAME = frozenset({Kind.WORKLOADS, Kind.CLUSTER_QUEUES, Kind.LOCAL_QUEUES, Kind.COHORTS, Kind.PROMISES})
 
+# Where no process describes itself, as in tests.
+_UNNAMED = ReplicaItem(name="", role="standalone", version="")
+
 
 class QueryService:
     """Answers queries. Raises HttpError with a status and one sentence wherever it does not.
 
     400 for a query that cannot be read, 403 without the rights, 404 for what does not exist or may not be
     seen, 429 for a caller that asks too often, 503 while a part that is needed does not answer. `decisions`
-    None: this replica has no decision log.
+    None: this replica has no decision log. `replica` describes the replica that answers.
     """
 
     def __init__(
@@ -85,12 +89,14 @@ class QueryService:
         limits: RateLimits,
         *,
         decisions: Decisions | None,
+        replica: Callable[[], ReplicaItem] = lambda: _UNNAMED,
     ) -> None:
         self._cluster_state = cluster_state
         self._clock = clock
         self._rights = rights
         self.limits = limits
         self._decisions = decisions
+        self._replica = replica
         # Apart from each other, so that a list never waits for a question that takes long.
         self._logs, self._trying = Copies(), Copies()
         self._listing = StandingCopy(
@@ -143,6 +149,12 @@ class QueryService:
             raise HttpError(404, f"there is no {kind.value} {f'{namespace}/{name}' if where else name}")
         item: Item = found.items[0]
         return item
+
+    async def health(self, caller: Caller) -> Health:
+        """Return whether this replica works, and what is wrong with objects that the caller may see."""
+        self.limits.take_read(caller)
+        sight = await self._rights.require(caller, self._engine.queues.namespaces(), named="")
+        return health(self._engine, self._replica(), sight)
 
     def start_accuracy(self) -> StartAccuracy:
         """Return how good expected starts were since this replica decides: mere counts."""

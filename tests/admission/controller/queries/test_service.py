@@ -429,3 +429,16 @@ async def test_a_tenant_sees_what_its_own_workloads_have_used() -> None:
     with pytest.raises(HttpError, match="did you mean since") as found:
         await asked.service.usage(TRUSTED, {"sinse": "1d"})
     assert found.value.status == 400
+
+
+async def test_a_tenant_sees_the_health_of_the_replica_and_of_its_own_queues() -> None:
+    asked = Asked(*two_teams()[:2], *two_teams()[3:])
+
+    own = await asked.service.health(await caller(asked, "ada"))
+    whole = await asked.service.health(TRUSTED)
+
+    assert [one.name for one in own.problems] == ["queue-a"]
+    assert [one.name for one in whole.problems] == ["queue-a", "queue-b"]
+    assert "references missing ResourceFlavor(s): f" in own.problems[0].message
+    with pytest.raises(HttpError, match="may not list"):
+        await asked.service.health(await caller(asked, "guest"))
