@@ -121,6 +121,11 @@ class FinishedReason(StrEnum):
     SLICE_REPLACED = "WorkloadSliceReplaced"
 
 
+# The reason of Requeued=False of a Workload whose requests, of devices say, cannot be counted. It queues as
+# soon as they can be.
+INADMISSIBLE = "Inadmissible"
+
+
 class RequeueReason(StrEnum):
     """Why a Workload may be queued again: the reason of Requeued=True."""
 

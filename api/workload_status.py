@@ -14,6 +14,7 @@ from api.parsing.quantities import to_text
 from api.quota_check import REASON, QuotaCheck
 from api.reason_words import OLDER
 from api.reasons import (
+    INADMISSIBLE,
     ConditionType,
     EvictionReason,
     FinishedReason,
@@ -72,6 +73,7 @@ class WorkloadStatusEdit(StatusEdit):
     def reserve_quota(self, admission: Admission, *, checks: Iterable[str], on_lease: bool = False) -> None:
         """Give the Workload its quota. It now has exactly these admission `checks`, new ones Pending."""
         self.put("admission", admission_body(admission))
+        self._forget_refusal()
         # The admission now has the resource requests. If they were kept here too, the two would contradict
         # each other after a partial admission.
         self.put("resourceRequests", None)
@@ -111,11 +113,16 @@ class WorkloadStatusEdit(StatusEdit):
             self.await_start()
 
     def wait(
-        self, reason: str, message: str, requests: Mapping[str, Mapping[str, int]] | None = None
+        self,
+        reason: str,
+        message: str,
+        requests: Mapping[str, Mapping[str, int]] | None = None,
+        *,
+        awaits_pods: bool = False,
     ) -> None:
         """Report why the Workload waits, and its computed `requests` by pod set if there are any.
 
-        `reason` is a word of `api.reason_words`.
+        `reason` is a word of `api.reason_words`; `awaits_pods` as in `admit`.
         """
         found = self.condition(ConditionType.QUOTA_RESERVED)
         if (
@@ -128,6 +135,13 @@ class WorkloadStatusEdit(StatusEdit):
         if requests:
             self.put("resourceRequests", requests_body(requests))
         self._set_unreserved(reason, message)
+        self._forget_refusal()
+        if awaits_pods and self._is_owned:
+            self.await_start()
+
+    def refuse_requests(self, message: str) -> None:
+        """Report, after `wait`, that the Workload is in no queue while its requests cannot be counted."""
+        self.set_condition(ConditionType.REQUEUED, False, reason=INADMISSIBLE, message=message)
 
     def block_on_gates(self, message: str) -> None:
         """Report that preemption gates hold back the evictions that the Workload needs."""
@@ -285,9 +299,15 @@ class WorkloadStatusEdit(StatusEdit):
 
     @property
     def _is_owned(self) -> bool:
-        """Whether a controller owns the Workload: a Job, or another program's object."""
+        """Whether pods are reported on it: a controller owns it (a Job, say), or the pods of a group do."""
         references = self.metadata.get("ownerReferences") or ()
-        return any(reference.get("controller") for reference in references)
+        return any(one.get("controller") or one.get("kind") == "Pod" for one in references)
+
+    def _forget_refusal(self) -> None:
+        """Remove what `refuse_requests` wrote, now that the requests are known."""
+        found = self.condition(ConditionType.REQUEUED)
+        if found is not None and (found.get("status"), found.get("reason")) == ("False", INADMISSIBLE):
+            self.remove_condition(ConditionType.REQUEUED)
 
     def _set_unreserved(self, reason: str, message: str) -> None:
         self.set_condition(ConditionType.QUOTA_RESERVED, False, reason=str(reason), message=message)

@@ -158,6 +158,11 @@ class WorkloadQueries:
         record = self._workload_store.index.records.get(workload.key)
         return queue_problem(self._cache, workload, record, in_older_words=in_older_words)
 
+    def has_unread_requests(self, key: WorkloadKey) -> bool:
+        """Return whether the Workload is in no queue because its requests cannot be counted."""
+        record = self._workload_store.index.records.get(key)
+        return record is not None and record.request_error is not None
+
     def take_dependants(self) -> tuple[WorkloadKey, ...]:
         """Return the Workloads that wait for others whose state has changed since the last call."""
         return self._workload_store.take_dependants()

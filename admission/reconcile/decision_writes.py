@@ -56,14 +56,25 @@ def _admit_events(decision: Admit) -> tuple[Event, ...]:
     return (reserved, admitted_event(reserved.regarding, cluster_queue, 0.0))
 
 
-def wait_write(decision: Wait, raw: bytes, *, now: float, word: str | None = None) -> Write | None:
+def wait_write(
+    decision: Wait,
+    raw: bytes,
+    *,
+    now: float,
+    word: str | None = None,
+    awaits_pods: bool = False,
+    refuses_requests: bool = False,
+) -> Write | None:
     """Return the write that reports why the Workload waits; None if it reports the same already.
 
-    `word` is what the condition calls the reason, by default as the decision does.
+    `word` is what the condition calls the reason, by default as the decision does. `awaits_pods`:
+    waitForPodsReady is on. `refuses_requests`: it is in no queue until its requests can be counted.
     """
     word = decision.reason.value if word is None else word
     edit = WorkloadStatusEdit(raw, now=now)
-    edit.wait(word, decision.message, decision.requests)
+    edit.wait(word, decision.message, decision.requests, awaits_pods=awaits_pods)
+    if refuses_requests and edit.is_changed:
+        edit.refuse_requests(decision.message)
     if decision.is_preemption_gated:
         edit.block_on_gates(decision.message)
     if not edit.is_changed:

@@ -46,7 +46,6 @@ class Job(QueuedJob):
     uncounted_succeeded: int = 0
     terminal_indexes: int = 0
     has_start_time: bool = False
-    is_seen_suspended: bool = False
 
     @property
     def is_stopping(self) -> bool:
@@ -78,15 +77,6 @@ class Job(QueuedJob):
             return 0
         wanted = self.parallelism if self.completions is None else self.completions
         return max(0, self.pod_count - max(0, wanted - terminal))
-
-    @property
-    def waits_for_controller(self) -> bool:
-        """Whether it is suspended and the Job controller has not reacted to that yet.
-
-        Newer API servers clear status.startTime in the same step, so clearing it
-        earlier only causes conflicts.
-        """
-        return self.is_suspended and not self.is_seen_suspended and not self.has_foreign_controller
 
 
 def to_job(obj: JobObject) -> Job:
@@ -122,7 +112,6 @@ def to_job(obj: JobObject) -> Job:
         ),
         has_start_time=status.start_time is not None,
         active_deadline_seconds=spec.active_deadline_seconds,
-        is_seen_suspended=any(c.type == "Suspended" and c.status == "True" for c in status.conditions or ()),
         outcome=_outcome(obj),
     )
 

@@ -5,8 +5,9 @@ pod. So a start is one patch (the template and `suspend: false` together), and a
 each its own write:
 
     running ──▶ suspend: true          ──▶ status.startTime: null     ──▶ template restored ──▶ suspended,
-                annotation `stopping`       (servers from 1.36 on          `stopping` removed     as created
-                                            do it themselves)
+                annotation `stopping`       (a Job controller from         `stopping` removed     as created
+                                            1.36 on does it itself
+                                            if it ends pods)
 
 The annotation records that the template must still be restored, also for a leader that takes over
 after a crash. Source: Kueue, pkg/controller/jobs/job and pkg/podset; Kubernetes, batch/v1 validation

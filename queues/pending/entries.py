@@ -8,7 +8,7 @@ from math import inf
 import msgspec
 
 from api.jobs.resource_requests import PodSetRequests
-from api.reasons import ConditionType
+from api.reasons import INADMISSIBLE, ConditionType
 from api.workload import Workload, WorkloadKey
 from queues.pending.ordering import comes_first
 
@@ -74,7 +74,9 @@ class Pending(msgspec.Struct, eq=False, kw_only=True):
 
 def retry_at(workload: Workload) -> float:
     """Return when the Workload may be tried again: 0 for at once, infinity while Requeued is False."""
-    # The condition outlasts the instant: the Workload waits until Requeued is set to True.
-    if workload.is_false(ConditionType.REQUEUED):
+    requeued = workload.conditions.get(ConditionType.REQUEUED)
+    # The condition outlasts the instant: the Workload waits until Requeued is set to True. No writer sets it
+    # for one whose requests could not be counted: that it can be queued at all says that they can be now.
+    if requeued is not None and not requeued.status and requeued.reason != INADMISSIBLE:
         return inf
     return workload.requeue_at or 0.0

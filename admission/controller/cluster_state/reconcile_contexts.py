@@ -121,6 +121,7 @@ class ReconcileContexts:
         return LifecycleContext(
             owner=self._owner(workload),
             queue_problem=self.engine.workloads.queue_problem(workload, in_older_words=not words.is_fine),
+            has_unread_requests=self.engine.workloads.has_unread_requests(workload.key),
             required_checks=self.engine.workloads.required_checks(workload),
             local_queue_stop=local_queue.stop_policy if local_queue is not None else None,
             cluster_queue_stop=cluster_queue.stop_policy if cluster_queue is not None else None,

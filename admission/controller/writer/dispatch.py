@@ -77,14 +77,17 @@ class Dispatch:
         hooks: Hooks,
         note_reported: Callable[[Wait | Evict], None],
         words: ReasonWords,
+        awaits_pods: bool = False,
     ) -> None:
         """`note_reported` is called with each Wait whose reason is about to be written, in `words`.
 
-        It is called as well with each eviction of a reconciler once it is written.
+        It is called as well with each eviction of a reconciler once it is written. `awaits_pods`:
+        waitForPodsReady is on.
         """
         self._executor = executor
         self._note_reported = note_reported
         self._words = words
+        self._awaits_pods = awaits_pods
         self._clock = runtime.clock
         self._hooks = hooks
         self._failpoint = runtime.failpoint
@@ -132,7 +135,8 @@ class Dispatch:
 
     def _wait_write(self, decision: Wait, raw: bytes) -> Write | None:
         word = self._words.of_cycle(decision.reason)
-        return wait_write(decision, raw, now=self._clock.now(), word=word)
+        now = self._clock.now()
+        return wait_write(decision, raw, now=now, word=word, awaits_pods=self._awaits_pods)
 
     def _submit_wait(self, decision: Wait, write: Write) -> None:
         self._note_reported(decision)

@@ -89,7 +89,12 @@ class LeaderTerm:
         hooks: Hooks,
     ) -> None:
         self.writer = Dispatch(
-            executor, runtime, hooks=hooks, note_reported=reservations.note_reported, words=settings.words
+            executor,
+            runtime,
+            hooks=hooks,
+            note_reported=reservations.note_reported,
+            words=settings.words,
+            awaits_pods=settings.awaits_pods,
         )
         self._executor = executor
         self._clock = runtime.clock

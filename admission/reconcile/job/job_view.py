@@ -197,8 +197,6 @@ class JobView(View):
             return ()
         if not job.has_start_time:
             return None
-        # The Job controller is about to clear it, and of two writes at the same time one would fail.
-        if job.waits_for_controller:
-            return ()
+        # At once, as Kueue does: the Job controller writes it together with the number of active pods.
         patch = clear_start_time_patch()
         return (self.version.patch(patch, Purpose.CLEAR_START_TIME, subresource="status"),)

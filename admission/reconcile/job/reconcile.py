@@ -449,9 +449,12 @@ def _unready(view: View, held: HeldJob) -> tuple[Write, ...]:
     present = held.workload.conditions.get(ConditionType.PODS_READY)
     if present is None or not view.context.settings.waits_for_pods:
         return ()
+    if (present.status, present.reason) == (False, "WaitForStart"):
+        # Also after an edit of the Workload: what it says still holds for its new generation.
+        return ()
     edit = WorkloadStatusEdit(held.raw, now=view.now)
     edit.await_start()
-    return (workload_status(edit, Purpose.SYNC_PODS),) if edit.is_changed else ()
+    return (workload_status(edit, Purpose.SYNC_PODS),)
 
 
 _STEPS: tuple[Callable[[View], Answer], ...] = (

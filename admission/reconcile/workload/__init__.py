@@ -10,6 +10,7 @@ Modules, in reading order:
     node_checks  what a ProvisioningRequest says of its check
     promised     annotations about a promised start
     nodes        failed nodes under a placed Workload
+    unstarted    PodsReady=False of a Workload that has been told nothing yet
     unbound      pods that kube-scheduler cannot bind where they were sent
     misplaced    pods that run on other nodes than their Workload was given
     ungate       which pods are ungated, and on which nodes

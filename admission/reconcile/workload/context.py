@@ -132,7 +132,8 @@ class LifecycleContext:
     """What must be known of the cluster for one Workload.
 
     `queue_problem`: why it cannot be considered for admission; None if it can. `required_checks`: the
-    admission checks that it has to pass now. A stop policy of None means that the queue does not exist.
+    admission checks that it has to pass now. `has_unread_requests`: the problem is that its requests, of
+    devices say, cannot be counted. A stop policy of None means that the queue does not exist.
     `pods`: those of its pods that were placed by topology, the first seen first. `faults`: those of the nodes
     that it was placed on; None while nodes are not known. `recovery`: the policy for leaving such nodes, None
     while so many have failed that no pods are moved. `replaces_several`: a policy replaces several at once.
@@ -147,6 +148,7 @@ class LifecycleContext:
 
     owner: Owner = Owner.NONE
     queue_problem: tuple[PendingReason, str] | None = None
+    has_unread_requests: bool = False
     required_checks: tuple[str, ...] = ()
     local_queue_stop: StopPolicy | None = StopPolicy.NONE
     cluster_queue_stop: StopPolicy | None = StopPolicy.NONE

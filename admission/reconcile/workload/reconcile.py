@@ -44,6 +44,7 @@ from admission.reconcile.workload.promised import answer_promise
 from admission.reconcile.workload.saving import answer_eviction_request, next_stage_look
 from admission.reconcile.workload.unbound import answer_excluded_nodes, answer_unbound_pods, next_unbound_look
 from admission.reconcile.workload.ungate import answer_elastic_pods, answer_gated_pods
+from admission.reconcile.workload.unstarted import answer_unstarted, unstarted_at
 from admission.reconcile.workload_writes import (
     OWNER_GONE,
     finalizer_off,
@@ -81,6 +82,7 @@ def reconcile_workload(
     wake_at = _earlier(_earlier(wake_at, next_look_at(look)), next_stage_look(look))
     wake_at = _earlier(_earlier(wake_at, context.turns_at), taken_back_at(workload))
     wake_at = _earlier(_earlier(wake_at, spared_until(workload)), next_unbound_look(look))
+    wake_at = _earlier(wake_at, unstarted_at(look))
     for step in _STEPS:
         answer = step(look)
         if answer is not None:
@@ -288,7 +290,16 @@ def _answer_queue_problem(look: Look) -> Answer:
     word = look.context.settings.words.of_queue(reason)
     if present is not None and (present.status, present.reason, present.message) == (False, word, message):
         return None
-    write = wait_write(_wait(workload, reason, message), look.raw, now=look.now, word=word)
+    decision = _wait(workload, reason, message)
+    awaits_pods = look.context.settings.pods_ready is not None
+    write = wait_write(
+        decision,
+        look.raw,
+        now=look.now,
+        word=word,
+        awaits_pods=awaits_pods,
+        refuses_requests=look.context.has_unread_requests,
+    )
     if write is not None and reason is PendingReason.ADMISSION_GATED:
         # The gate was asked for, so it is no reason for a warning.
         note = f"Workload admission is gated by: {workload.annotations.get(keys.ADMISSION_GATED_BY, '')}"
@@ -302,7 +313,8 @@ def _unblocked(look: Look) -> Answer:
     words = look.context.settings.words
     if present is None and words.is_explicit:
         edit = look.edit
-        edit.wait(words.released, "Workload is pending evaluation in the scheduling queue")
+        message = "Workload is pending evaluation in the scheduling queue"
+        edit.wait(words.released, message, awaits_pods=look.context.settings.pods_ready is not None)
         return (workload_status(edit, Purpose.WAIT),)
     # Only a gate's message is replaced here. Any other is replaced by the next cycle.
     is_gated = present is not None and present.reason == PendingReason.ADMISSION_GATED
@@ -346,6 +358,7 @@ _STEPS: tuple[Callable[[Look], Answer], ...] = (
     answer_elastic_pods,
     answer_refusal_over,
     _answer_queue_problem,
+    answer_unstarted,
     answer_excluded_nodes,
     answer_promise,
 )

@@ -172,6 +172,17 @@ READMITTED = {**RUNNING, "Evicted": "False/QuotaReserved", "Requeued": "True/Pre
             id="inadmissible for what is mended by now",
         ),
         pytest.param(
+            leave(
+                "w",
+                "a",
+                4,
+                waits("Inadmissible", "DeviceClass gpu is not mapped"),
+                said("Requeued", "Inadmissible", "DeviceClass gpu is not mapped", "False"),
+            ),
+            RUNNING,
+            id="in no queue while its devices could not be counted",
+        ),
+        pytest.param(
             leave("w", "a", 4, {**reserved("a", 4), "schedulingStats": COUNTED}, ADMITTED, *EVICTED),
             READMITTED,
             id="evicted, without a Job, quota not given back yet",

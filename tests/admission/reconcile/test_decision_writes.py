@@ -125,15 +125,20 @@ def test_a_reservation_with_outstanding_checks_is_not_yet_an_admission() -> None
     ("owners", "want"),
     [
         pytest.param([{"kind": "Job", "controller": True}], True, id="a Job's Workload awaits its pods"),
+        pytest.param([{"kind": "Pod"}, {"kind": "Pod"}], True, id="so does that of a group of pods"),
         pytest.param([], False, id="a Workload of another program is not asked for pods"),
     ],
 )
 def test_pods_are_awaited_in_the_same_write(owners: list[dict[str, Any]], want: bool) -> None:
     raw = raw_of(ownerReferences=owners)
 
-    status = status_of(admit_write(make_admit(), raw, now=NOW, awaits_pods=True))
+    wait = Wait(key=KEY, uid="u", reason=PendingReason.WAITING_FOR_QUOTA, message="1 more GPU needed")
 
-    assert (said(status).get("PodsReady") == ("False", "WaitForStart")) is want
+    admitted = status_of(admit_write(make_admit(), raw, now=NOW, awaits_pods=True))
+    waiting = status_of(wait_write(wait, raw, now=NOW, awaits_pods=True))
+
+    for status in (admitted, waiting):
+        assert (said(status).get("PodsReady") == ("False", "WaitForStart")) is want
 
 
 def test_a_wait_is_written_once() -> None:

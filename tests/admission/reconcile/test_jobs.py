@@ -138,24 +138,14 @@ PREBUILT = {"kueue.x-k8s.io/prebuilt-workload-name": "built"}
         pytest.param(
             with_status(job_object(), startTime="2027-01-15T07:00:00Z"),
             [held(admitted)],
+            ["clear-start-time"],
+            id="a start time is cleared before the template changes",
+        ),
+        pytest.param(
+            with_status(job_object(), startTime="2027-01-15T07:00:00Z", active=1),
+            [held(admitted)],
             [],
-            id="a start waits until the Job controller has seen the suspension",
-        ),
-        pytest.param(
-            with_status(
-                job_object(),
-                startTime="2027-01-15T07:00:00Z",
-                conditions=[{"type": "Suspended", "status": "True"}],
-            ),
-            [held(admitted)],
-            ["clear-start-time"],
-            id="an older server's start time is cleared before the template changes",
-        ),
-        pytest.param(
-            with_status(job_object(managedBy="example.com/other"), startTime="2027-01-15T07:00:00Z"),
-            [held(admitted)],
-            ["clear-start-time"],
-            id="a foreign Job controller is not waited for",
+            id="but not before the Job controller says that no pod is active",
         ),
         pytest.param(
             with_status(job_object(), active=1), [held(admitted)], [], id="no start while old pods run"

@@ -77,6 +77,11 @@ def metadata(**fields: Any) -> Change:
     return lambda workload: workload["metadata"].update(fields)
 
 
+def created(at: float) -> Change:
+    """Return the change of the time of creation."""
+    return metadata(creationTimestamp=to_rfc3339(at))
+
+
 IN_GROUP = metadata(annotations={keys.IS_GROUP_WORKLOAD: "true"})
 
 
@@ -493,7 +498,7 @@ def test_a_rejection_of_a_workload_that_holds_no_quota_is_left_to_the_next_cycle
 )
 def test_the_value_of_a_class_reaches_the_workload(owner: Owner, value: int | None, want: list[int]) -> None:
     reference = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "gold"}
-    workload = make(spec(priority=200, priorityClassRef=reference))
+    workload = make(created(NOW), spec(priority=200, priorityClassRef=reference))
 
     actions = look(workload, owner=owner, class_value=value).actions
 
@@ -839,3 +844,55 @@ def test_a_workload_without_a_job_gets_an_event_about_its_run_time(change: Chang
     found = [one for one in look(make(change)).actions if isinstance(one, Event)]
     assert [event.reason for event in found] == ["InvalidExpectedRuntime"] * want
     assert not [one for one in look(owned).actions if isinstance(one, Event)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "owner", "want"),
+    [
+        pytest.param([created(NOW - 3)], Owner.JOB, True, id="once it has waited for three seconds"),
+        pytest.param(
+            [created(NOW - 2)], Owner.JOB, False, id="not while the admission may come that says it"
+        ),
+        pytest.param([said("PodsReady", status="False")], Owner.JOB, False, id="not twice"),
+        pytest.param(
+            [said("QuotaReserved", status="False")], Owner.JOB, False, id="with its next reason to wait"
+        ),
+        pytest.param([reserved], Owner.JOB, False, id="with its admission"),
+        pytest.param([created(NOW - 3)], Owner.NONE, False, id="not without an owner that reports on pods"),
+    ],
+)
+def test_pods_of_a_waiting_workload_are_reported_as_not_ready(
+    changes: list[Change], owner: Owner, want: bool
+) -> None:
+    assert ("sync-pods" in purposes(look(make(*changes), owner=owner).actions)) is want
+
+
+def test_a_new_workload_is_looked_at_again_for_its_pods() -> None:
+    result = look(make(created(NOW - 1)), owner=Owner.JOB)
+
+    assert result.wake_at == NOW + 2
+
+
+def test_the_reason_to_wait_says_that_pods_are_not_ready_where_they_are_awaited() -> None:
+    problem = (PendingReason.MISCONFIGURED, "no such queue")
+    owned = metadata(ownerReferences=[{"kind": "Job", "name": "j", "uid": "j", "controller": True}])
+
+    write = only(look(make(owned), owner=Owner.JOB, queue_problem=problem))
+
+    found = {one["type"]: one["reason"] for one in body_of(write)["status"]["conditions"]}
+    assert found["PodsReady"] == "WaitForStart"
+
+
+def test_a_workload_whose_requests_cannot_be_counted_is_in_no_queue_until_they_can() -> None:
+    problem = (PendingReason.MISCONFIGURED, "DeviceClass gpu is not mapped")
+
+    write = only(look(make(), queue_problem=problem, has_unread_requests=True))
+
+    status = body_of(write)["status"]
+    found = {one["type"]: (one["status"], one["reason"], one["message"]) for one in status["conditions"]}
+    assert found["Requeued"] == ("False", "Inadmissible", "DeviceClass gpu is not mapped")
+    known = make(lambda workload: workload.update(status=status))
+    # Its queue is missing now, which says nothing of its requests.
+    gone = (PendingReason.MISCONFIGURED, "LocalQueue lq doesn't exist")
+    later = body_of(only(look(known, queue_problem=gone)))["status"]["conditions"]
+    assert "Requeued" not in {one["type"] for one in later}
