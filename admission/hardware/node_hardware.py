@@ -81,6 +81,11 @@ class NodeHardware(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
         """Whether a GPU that the node offers is a whole one, and not a slice of one."""
         return self.slices == 1 and not self.is_mig
 
+    @property
+    def offers_more_than_it_has(self) -> bool:
+        """Whether the node offers its GPUs several times, and a pod that asks for one gets all of it."""
+        return self.has_whole_gpus and self.devices < self.gpus
+
 
 def node_hardware(node: NodeInfo) -> NodeHardware:
     """Return what the node offers."""

@@ -26,7 +26,7 @@ from admission.placement.topology.place import Place, place_of
 from admission.placement.topology.request import NoPlacement, Placement, PlacementGates, PlacementRequest
 from admission.placement.topology_usage import TopologyUsage
 from api.jobs.static_address import Reservations
-from api.keys import HOSTNAME
+from api.keys import GPU_MILLI, HOSTNAME
 from api.node import NodeInfo, PodKey, PodUsage
 from api.queueing import ResourceFlavor, Topology
 from api.workload import TopologyAssignment
@@ -402,7 +402,11 @@ class TopologyCache:
 
 def _leaves_room(before: PodUsage, after: PodUsage) -> bool:
     """Return whether the pod takes less of the node that it was on."""
-    return before.node != after.node or any(
+    if before.node != after.node:
+        return True
+    # A share of a GPU is an amount that is added to the one of the whole GPU.
+    is_share_now = GPU_MILLI in after.requests and GPU_MILLI not in before.requests
+    return is_share_now or any(
         after.requests.get(name, 0) < amount for name, amount in before.requests.items()
     )
 

@@ -56,7 +56,7 @@ def gpu_state(site: FlavorTopology, node: str) -> object:
     # A linked pod needs an island until it has recorded its GPUs.
     if (kind.islands and not kind.is_one_island) or (gpu_pods.has_linked and gpu_pods.has_shares):
         return gpu_pods.mix(places)
-    if kind.slices <= 1 and not gpu_pods.has_shares:
+    if kind.slices <= 1 and not kind.offers_more_than_it_has and not gpu_pods.has_shares:
         return None
     # All of its GPUs are equal.
     return sorted(gpu_pods.free(kind, places))
@@ -119,8 +119,13 @@ class SharedRoom:
 
     @property
     def is_needed(self) -> bool:
-        """Whether amounts do not tell the room: for shares, and for whole GPUs while any GPU is shared."""
-        return isinstance(self.size, GpuShare) or self.site.hardware.gpu_pods.has_shares
+        """Whether amounts do not tell the room.
+
+        For shares; and for whole GPUs while any is shared, or where nodes offer each of theirs several times.
+        """
+        if isinstance(self.size, GpuShare) or self.site.hardware.gpu_pods.has_shares:
+            return True
+        return any(kind.offers_more_than_it_has for kind in self.site.kinds)
 
     @property
     def lack(self) -> str:

@@ -165,6 +165,26 @@ def test_records_that_leave_as_much_of_each_gpu_wake_nothing() -> None:
     assert not world.engine.wake_heads(now=world.now)
 
 
+def test_whole_gpus_are_those_that_a_node_has_and_not_as_often_as_it_offers_them() -> None:
+    """Also where nothing is shared anywhere: a node with one GPU that HAMi offers ten times."""
+    world = make_world(make_node("n0", 1), make_node("n1", 2))
+    decisions = world.put(
+        make_whole("a", 2, at=1), make_whole("b", 1, at=2), make_whole("c", 1, at=3)
+    ).settle()
+
+    assert admits(decisions) == ["a", "b"]
+
+
+def test_a_pod_of_others_that_becomes_a_share_leaves_room_for_another() -> None:
+    world, whole = make_world(make_node("n0", 1)), {GPU: 1, "pods": 1}
+    pod = PodUsage(namespace="other", name="served", node="n0", requests=whole)
+    assert admits(world.put(pod, make_share("a", "400")).settle()) == []
+
+    world.put(replace(pod, requests={**whole, MILLI: 600}))
+
+    assert admits(world.settle()) == ["a"]
+
+
 def test_shares_count_in_the_quota_of_a_queue_that_covers_them() -> None:
     world = make_world(make_node("n0", 4), **{"berth.dev__gpu-milli": 1_000})
     decisions = world.put(make_share("a", "700", at=1), make_share("b", "700", at=2)).settle()
@@ -188,9 +208,11 @@ def test_memory_of_a_gpu_limits_its_shares() -> None:
 
 
 def test_a_key_that_cannot_be_read_and_one_with_several_gpus_ask_for_nothing() -> None:
-    world = make_world(make_node("n0", 2))
+    world = make_world(make_node("n0", 4))
     world.put(make_share("a", "half", at=1), make_share("b", "0", at=2), make_share("c", "500", gpus=2, at=3))
     assert admits(world.settle()) == ["a", "b", "c"]
+    # As any pod without a share, they have their GPUs to themselves.
+    assert admits(world.put(make_whole("d", 1, at=4)).settle()) == []
 
 
 def test_gpus_under_mig_are_not_shared() -> None:
