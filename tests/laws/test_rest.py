@@ -165,7 +165,7 @@ def rules(draw: st.DrawFn) -> Rules:
 @st.composite
 def setups(draw: st.DrawFn) -> Setup:
     has_nodes = draw(st.booleans())
-    flavors = 1 if has_nodes else draw(st.integers(1, 2))
+    flavors = draw(st.integers(1, 2))
     return Setup(
         queues=tuple(draw(cluster_queues(name, flavors)) for name in QUEUES),
         rules=draw(st.one_of(rules(), rules(), st.none())),
@@ -355,7 +355,8 @@ def make_world(setup: Setup) -> Resting:
     sharing = FairPreemption() if setup.is_fair else None
     world = Resting(settings=EngineSettings(fair_sharing=sharing), now=START)
     world.has_nodes, world.rules, world.to_come = setup.has_nodes, setup.rules, []
-    world.put(ResourceFlavor(name="spot", cost_per_device_hour=1.0))
+    topology = "t" if setup.has_nodes else None
+    world.put(ResourceFlavor(name="spot", cost_per_device_hour=1.0, topology_name=topology))
     if setup.has_nodes:
         world.put(Topology(name="t", levels=(RACK, HOST)), ResourceFlavor(name="default", topology_name="t"))
         world.put(*(node(number) for number in range(_NODES)))
