@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from api import keys
 from api.jobs.gpu_share import GpuShare, gpu_ids, gpu_ids_fault, gpu_share
+from api.jobs.inference_memory import INFERENCE_MEMORY, inference_mib
 from api.jobs.resource_requests import PODS, gpus_of, most_gpu_ids, pod_requests
 from api.objects.cluster import NodeObject, PodObject
 from api.objects.common import WireTaint
@@ -131,6 +132,8 @@ def to_pod_usage(wire: PodObject) -> PodUsage:
         requests = {**requests, keys.GPU_MILLI: share.milli}
         if share.mib:
             requests[keys.GPU_MEMORY_MIB] = share.mib
+    if mib := inference_mib((meta.annotations, meta.labels)):
+        requests = {**requests, INFERENCE_MEMORY: mib}
     return PodUsage(
         namespace=meta.namespace,
         name=meta.name,

@@ -31,7 +31,7 @@ def saturation(pod: PodFacts, view: NodeView) -> float | None:
 
     Above 1 where it would not suffice. None where the node's GPU memory is unknown.
     """
-    memory = view.hardware.gpus * view.hardware.memory_gb * _MIB_PER_GB
+    memory = view.hardware.total_memory_gb * _MIB_PER_GB
     # Without its GPU memory the node can be neither preferred nor refused.
     if memory <= 0:
         return None

@@ -9,7 +9,7 @@ bind it. The first that refuses is reported:
         NVLinkTopology                 tensor parallelism on a fast fabric, `ddp` within one island
         InferenceMemory                what inference on the node uses in all
         GPUAware                       free GPUs, and the least memory of each
-    memory                             of each GPU, asked by the pod's own key
+    memory                             of each GPU, asked by the pod's own key; of all GPUs for inference
     share                              of one GPU, asked by the pod's own key
 
 Without a load a node is judged as if it were empty: what is refused then, no eviction can change.
@@ -27,6 +27,7 @@ from admission.hardware.node_hardware import NodeHardware
 from admission.hardware.pod_hardware import CPU_INTENSIVE, GPU_INTENSIVE, TENSOR, PodHardware
 from admission.hardware.rules import HardwareRules, Rule
 from api.jobs.gpu_share import GpuShare
+from api.jobs.inference_memory import INFERENCE
 from api.jobs.linked_gpus import DDP
 
 NO_MODEL_LABEL = "Node does not have a GPU model label"
@@ -40,7 +41,7 @@ class HardwareRequest(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True
 
     `memory_gb` is that of each GPU. `rules` are those that bind the pod and concern it, in their order:
     `topologies` belong to NVLinkTopology, which without any asks for one island, and `inference_mib` to
-    InferenceMemory.
+    InferenceMemory and to the memory of all GPUs.
     """
 
     gpus: int = 0
@@ -93,8 +94,9 @@ def request_of(
     memory_gb = -(-pod.memory_mib // (gpus * _MIB_PER_GB)) if gpus > 0 else 0
     if Rule.GPU_AWARE in binding:
         memory_gb = max(memory_gb, rules.min_gpu_memory_gb)
+    inference = pod.memory_mib if pod.kind == INFERENCE else 0
     # As a rule a pod asks for nothing, and this is called for each placement.
-    if not (binding or memory_gb or share or pod.model or pod.generation or pod.interconnect):
+    if not (binding or memory_gb or inference or share or pod.model or pod.generation or pod.interconnect):
         return None
     is_tensor = Rule.LINKED_GPUS in binding and pod.parallelism == TENSOR
     return HardwareRequest(
@@ -106,7 +108,7 @@ def request_of(
         rules=binding,
         intensity=pod.intensity if Rule.WORKLOAD_TYPE in binding else "",
         topologies=rules.required_topologies if is_tensor else (),
-        inference_mib=pod.memory_mib if Rule.INFERENCE_MEMORY in binding else 0,
+        inference_mib=inference,
         share=share,
     )
 
@@ -119,7 +121,7 @@ def _concerns(rule: Rule, pod: PodHardware, gpus: int) -> bool:
         case Rule.LINKED_GPUS:
             return gpus > 1 and pod.parallelism in (DDP, TENSOR)
         case Rule.INFERENCE_MEMORY:
-            return pod.kind == "inference" and pod.memory_mib > 0
+            return pod.kind == INFERENCE and pod.memory_mib > 0
         case Rule.GPU_AWARE:
             return gpus > 0
 
@@ -133,7 +135,9 @@ def misfit(need: HardwareRequest, node: NodeHardware, load: NodeLoad = _IDLE) ->
         found = _CHECKS[rule](need, node, load)
         if found is not None:
             return found
-    return _memory_misfit(need, node) or _share_misfit(need, node, load)
+    # Only InferenceMemory counts what other pods use; admission counts it for all, as it does GPUs.
+    memory = _memory_misfit(need, node) or _inference_misfit(need, node, _IDLE)
+    return memory or _share_misfit(need, node, load)
 
 
 def model_misfit(wanted: str, model: str) -> Misfit | None:
@@ -182,7 +186,7 @@ def _link_misfit(need: HardwareRequest, node: NodeHardware, load: NodeLoad) -> M
 
 
 def _inference_misfit(need: HardwareRequest, node: NodeHardware, load: NodeLoad) -> Misfit | None:
-    memory_gb = node.gpus * node.memory_gb
+    memory_gb = node.total_memory_gb
     used = load.inference_mib + need.inference_mib
     # Without its GPU memory the node can be neither preferred nor refused.
     if memory_gb <= 0 or used <= memory_gb * _MIB_PER_GB:

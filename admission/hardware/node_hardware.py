@@ -77,6 +77,12 @@ class NodeHardware(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     cost: float = 0.0
 
     @property
+    def total_memory_gb(self) -> int:
+        """The memory of all GPUs together, each once however many slices it is offered as; 0 if not known."""
+        # Under MIG what the node offers has its own memory, which is what the label says.
+        return (self.devices or self.gpus) * self.memory_gb
+
+    @property
     def has_whole_gpus(self) -> bool:
         """Whether a GPU that the node offers is a whole one, and not a slice of one."""
         return self.slices == 1 and not self.is_mig

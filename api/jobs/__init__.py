@@ -13,6 +13,7 @@ Modules, in reading order:
     pod_template              what a Workload keeps of a template, what a start adds and a stop removes
     resource_requests         what a pod set requests, with limit ranges, overhead and transformations
     device_mapping            which resource counts the devices of a class
+    inference_memory          the GPU memory that a pod of inference uses
     static_address            static addresses: what pods ask for, pools of nodes, reservations
     topology_request          Kueue's topology annotations
     placement_annotations     Berth's placement annotations and their aliases

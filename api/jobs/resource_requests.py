@@ -23,6 +23,7 @@ import msgspec
 from api import keys
 from api.jobs.device_mapping import DeviceSettings
 from api.jobs.gpu_share import Sources, gpu_share
+from api.jobs.inference_memory import INFERENCE_MEMORY, inference_mib
 from api.jobs.linked_gpus import asks_for_links
 from api.jobs.static_address import asks_for_address
 from api.objects.cluster import LimitRangeItem
@@ -174,6 +175,8 @@ def pod_set_requests(
         if share is not None and share.mib:
             # No quota counts memory of GPUs; a node's is limited.
             on_node = {**on_node, keys.GPU_MEMORY_MIB: share.mib}
+        if mib := inference_mib(_own(pod_set), job):
+            on_node = {**on_node, INFERENCE_MEMORY: mib}
     except QuantityError as error:
         raise _unreadable(pod_set, error) from error
     # A Job controller may report more succeeded pods than a Workload that was shrunk still has. The count
@@ -194,8 +197,12 @@ def pod_set_requests(
 
 def _sources(pod_set: PodSet, job: Mapping[str, str]) -> Sources:
     """Return where keys are read: on the pod template, and then on the Workload."""
+    return (*_own(pod_set), job)
+
+
+def _own(pod_set: PodSet) -> Sources:
     metadata = pod_set.template.metadata
-    return (job,) if metadata is None else (metadata.annotations, metadata.labels, job)
+    return () if metadata is None else (metadata.annotations, metadata.labels)
 
 
 def request_problem(pod_set: PodSet, limits: Iterable[LimitRange] = ()) -> str | None:

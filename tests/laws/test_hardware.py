@@ -118,6 +118,7 @@ def cluster(fleet: Sequence[NodeInfo]) -> World:
     world = World().put(Topology(name="hosts", levels=(HOST,)), *fleet)
     world.put(ResourceFlavor(name="gpu", topology_name="hosts"))
     quota = {name: ResourceQuota(nominal=10_000) for name in (GPU, "nvidia.com/gpu.shared")}
+    quota["cpu"] = ResourceQuota(nominal=10_000_000)
     group = ResourceGroup(
         covered_resources=tuple(quota), flavors=(FlavorQuotas(name="gpu", resources=quota),)
     )
@@ -288,6 +289,40 @@ def test_no_share_is_refused_where_it_was_sent(
         asking.append(make_workload(f"w{index}", pod_sets=(PodSet(name="main", count=1, template=template),)))
     count = {"nvidia.com/gpu.count": "4"}
     send([replace(node, labels={**node.labels, **count}, allocatable=slots)], asking, data)
+
+
+@given(
+    st.sampled_from([{"nvidia.com/gpu.memory": "16384"}, {"nvidia.com/gpu.memory": "40960"}, {}]),
+    st.lists(
+        st.tuples(
+            st.sampled_from([0, 0, 0, 1]),
+            st.sampled_from(["16384", "30000", "8000"]),
+            st.sampled_from(["inference", "inference", "training"]),
+            st.sampled_from(["ai-scheduler", "ai-scheduler", ""]),
+        ),
+        min_size=6,
+        max_size=10,
+    ),
+    st.data(),
+)
+def test_no_inference_is_refused_where_it_was_sent(
+    labels: dict[str, str], asked: list[tuple[int, str, str, str]], data: st.DataObject
+) -> None:
+    amounts = {GPU: 2, "cpu": 64_000, "pods": 110}
+    fleet = [NodeInfo(name="n", labels={HOST: "n", **labels}, allocatable=amounts)]
+    send(fleet, [serving(f"w{index}", *one) for index, one in enumerate(asked)], data)
+
+
+def serving(name: str, gpus: int, mib: str, kind: str, scheduler: str = "ai-scheduler") -> Workload:
+    """Return a Workload of one pod that uses GPU memory, and may request no GPU."""
+    template = make_template({GPU: gpus} if gpus else {"cpu": 1})
+    assert template.spec is not None
+    template = msgspec.structs.replace(
+        template,
+        spec=msgspec.structs.replace(template.spec, scheduler_name=scheduler),
+        metadata=Meta(annotations={"berth.dev/gpu-memory-mib": mib, "berth.dev/workload-type": kind}),
+    )
+    return make_workload(name, pod_sets=(PodSet(name="main", count=1, template=template),))
 
 
 def send(fleet: list[NodeInfo], asking: list[Workload], data: st.DataObject) -> None:

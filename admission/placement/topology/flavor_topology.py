@@ -34,6 +34,7 @@ from admission.placement.topology.address_book import AddressBook
 from admission.placement.topology.changelog import ChangeLog
 from admission.placement.topology.tree import DomainTree, Values
 from api.jobs.gpu_share import WHOLE
+from api.jobs.inference_memory import INFERENCE_MEMORY
 from api.keys import ADDRESS, GPU_MEMORY_MIB, GPU_MILLI, HOSTNAME
 from api.node import NodeInfo
 from api.parsing.quantities import add_amounts
@@ -44,6 +45,8 @@ Amounts = Mapping[str, int]
 UsedByLeaf = dict[Values, dict[str, int]]
 
 _NOTHING: Amounts = {}
+_MIB_PER_GB = 1024
+_UNLIMITED = 1 << 60
 
 
 @dataclass(slots=True, eq=False)
@@ -114,6 +117,8 @@ class FlavorTopology:
             # What shares of GPUs are taken from, beside the GPUs themselves.
             left[GPU_MILLI] = WHOLE * kind.devices
             left[GPU_MEMORY_MIB] = kind.memory_mib * kind.devices
+        # What pods of inference use of all its GPUs together; without limit where that is not known.
+        left[INFERENCE_MEMORY] = kind.total_memory_gb * _MIB_PER_GB or _UNLIMITED
         if addresses := self.addresses.pool_size(node.name):
             # The most that it may have: other nodes may share its pool (`address_room`).
             left[ADDRESS] = addresses

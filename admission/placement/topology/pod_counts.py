@@ -44,6 +44,7 @@ from admission.placement.topology.node_exclusions import NodeExclusions
 from admission.placement.topology.preferred_nodes import PreferredNodes
 from admission.placement.topology.ranking import Ranking
 from admission.placement.topology.request import NodeRules, PlacementPlan, PlacementRequest
+from api.jobs.inference_memory import INFERENCE_MEMORY
 from api.node import NodeInfo
 from queues.profile.capacity_profile import Course, Spot
 
@@ -97,6 +98,11 @@ def _pairs(amounts: Amounts) -> tuple[tuple[str, int], ...]:
     """Return the amounts as a sorted tuple, without zeros."""
     # Sorted, so that equal requests are one shape. Zero amounts limit nothing.
     return tuple(sorted((resource, amount) for resource, amount in amounts.items() if amount > 0))
+
+
+def _lack(resource: str) -> str:
+    """Return what to say of a leaf that has too little of a resource; in Kueue's words where it has one."""
+    return "GPU memory for inference" if resource == INFERENCE_MEMORY else f'resource "{resource}"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +172,7 @@ class PodCounts:
         if shape.rules.addresses is not None and self.site.is_by_host:
             rule = shape.rules.addresses
             self._addressed = AddressRoom(site=self.site, rule=rule, is_empty=shape.is_empty)
-        self._columns = tuple((column(one), amount, f'resource "{one}"') for one, amount in shape.per_pod)
+        self._columns = tuple((column(one), amount, _lack(one)) for one, amount in shape.per_pod)
         per_pod, leader = dict(shape.per_pod), dict(shape.leader or ())
         # A node that takes the leader must hold the leader's pod and the pods beside it at once.
         self._leader_columns = tuple(

@@ -172,7 +172,9 @@ def test_what_a_pod_asks_by_keys_of_its_own(keys: dict[str, str], labels: dict[s
             "insufficient GPU memory for inference: 40GB more would make 101% of 640GB",
             id="inference that would run out of memory",
         ),
-        pytest.param("", INFERENCE, NodeLoad(inference_mib=620_000), "", id="only where a profile packs"),
+        pytest.param(
+            "", INFERENCE, NodeLoad(inference_mib=620_000), "", id="others count only where a profile packs"
+        ),
         pytest.param(
             "",
             {PARALLEL: "ddp"},
