@@ -29,11 +29,14 @@ class StaticAddresses:
             return {}
         names = [one.name for one in held.admission.pod_sets if one.topology is not None]
         chosen = {**book.reservations(key)}
+        new: set[str] = set()
         for name, place in zip(names, held.places, strict=True):
             if ADDRESS in place.per_pod:
                 domains = place.assignment.domains
                 hosts = [one.values[-1] for one in domains for _ in range(one.count)]
-                chosen[name] = book.choose(key, name, hosts)
+                # Other pod sets of the Workload have theirs of the same pools.
+                chosen[name] = book.choose(key, name, hosts, besides=new)
+                new.update(chosen[name])
         if chosen != book.reservations(key):
             self._under_way.begin_change(self._cache.now)
             self._cache.topology_cache.reserve_addresses(key, chosen)

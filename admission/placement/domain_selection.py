@@ -19,7 +19,8 @@ Two orders decide among domains:
 
 Invariant. A domain's count says how many slices (below the slice level: pods) its subtree can take, and
 counts add up along the tree. Domains that hold all pods in sum can therefore always be divided further down,
-so the descent never fails and never has to backtrack: `has_place` is decided by step 1 alone.
+so the descent never fails and never has to backtrack: `has_place` is decided by step 1 alone. With a leader
+that holds for the child that loses least by it, which is taken where the first in order leaves pods over.
 
 Cost. With a ranking (`PodCounts.ranking`) one domain is found by bisection, O(log n) for n domains of the
 level; otherwise a level is scanned and sorted, O(n log n). The descent looks only at children of chosen
@@ -33,6 +34,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import NamedTuple
 
 from admission.placement.balanced import balanced_shares
@@ -288,6 +290,31 @@ class DomainSelection:
         unit = size if columns[0] is self.counts.pods else 1
         if not leaders:
             return self._hand_out_pods(domains, need, columns[0], size, unit)
+        domains = list(domains)
+        shares = self._hand_out_with_leader(domains, need, leaders, columns, size, unit)
+        if sum(share.pods for share in shares) >= need * size:
+            return shares
+        # The order puts the leader where most pods fit beside it, which may be where it costs most of them.
+        # The counts above are those with the leader where it costs least. Kueue places too few pods then.
+        domains.sort(key=lambda one: self._loss(one, columns, unit))
+        again = self._hand_out_with_leader(domains, need, leaders, columns, size, unit)
+        return again if sum(share.pods for share in again) >= need * size else shares
+
+    def _loss(self, domain: int, columns: tuple[list[int], list[int]], unit: int) -> float:
+        """Return how many units fewer fit into a domain beside the leader; inf where it has no host."""
+        plain, beside = columns[0][domain] // unit, columns[1][domain] // unit
+        return plain - beside if self.counts.leader[domain] else inf
+
+    def _hand_out_with_leader(
+        self,
+        domains: Iterable[int],
+        need: int,
+        leaders: int,
+        columns: tuple[list[int], list[int]],
+        size: int,
+        unit: int,
+    ) -> list[PodShare]:
+        """Give the leaders to the first domains that host them, and units to all until none is left."""
         hosts = self.counts.leader
         shares: list[PodShare] = []
         rest = deque(domains)

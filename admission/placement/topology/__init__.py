@@ -15,6 +15,7 @@ Modules, in reading order:
     gpu_room            how many pods the NVLink islands and the shared GPUs of each node hold
     address_book        pools of static addresses, and who has reserved which
     address_room        how many pods with static addresses each host takes
+    leader_room         where a group's leader finds room, and how many pods beside it
     node_health         the faults of nodes under placed pods
     place               where pods run: a value that is taken from a topology and given back
 

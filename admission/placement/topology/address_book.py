@@ -17,7 +17,7 @@ eviction lowers the second number alone, since a victim keeps its addresses.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -98,9 +98,14 @@ class AddressBook:
                 del self._pools[text]
                 self._pool_of = self._counts = None
 
+    def pool_of(self, node: str) -> str:
+        """Return the text of a node's pool; empty without one."""
+        text, _ = self._nodes.get(node, ("", ""))
+        return text
+
     def pool_size(self, node: str) -> int:
         """Return how many addresses the pool of a node has; 0 without one."""
-        text, _ = self._nodes.get(node, ("", ""))
+        text = self.pool_of(node)
         return len(self._pools[text].addresses) if text else 0
 
     def pools(self) -> Mapping[str, AddressPool]:
@@ -192,23 +197,28 @@ class AddressBook:
         others = max(reserved[text] - own, placed + waiting[text] - (own if is_waiting else 0))
         return max(0, size - others)
 
-    def choose(self, key: Key, pod_set: str, hosts: Sequence[str]) -> tuple[str, ...]:
+    def choose(
+        self, key: Key, pod_set: str, hosts: Sequence[str], *, besides: Collection[str] = ()
+    ) -> tuple[str, ...]:
         """Return the addresses of a pod set whose pods are on these hosts, one host for each pod.
 
         Those that it has stay as they are; each pod beyond gets the lowest free one of its host's pool, and
-        none where its host has no pool or all are taken.
+        none where its host has no pool or all are taken. `besides` are addresses that are about to be
+        reserved.
         """
         one, pool_of_host = (key, pod_set), {host: text for text, host in self._nodes.values()}
         owners, had = self._owners(), self._held(one)
         unused = Counter(owners.get(address) for address in had)
-        chosen = list(had)
+        chosen, taken = list(had), {*besides, *had}
         for host in hosts:
             text = pool_of_host.get(host)
             if unused[text] > 0:
                 unused[text] -= 1
             elif text is not None and len(chosen) < len(hosts):
                 free = (one for one in self._pools[text].addresses if owners[one] == text)
-                chosen += [one for one in free if one not in self._holders and one not in chosen][:1]
+                for address in [one for one in free if one not in self._holders and one not in taken][:1]:
+                    chosen.append(address)
+                    taken.add(address)
         return tuple(chosen)
 
     def slot(self, address: str) -> AddressSlot:

@@ -13,6 +13,7 @@ nearer to each other than they could be.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -30,6 +31,8 @@ class AddressRoom:
     is_empty: bool
     # How many pods each leaf had room for when all were counted last.
     _counted: dict[int, int] = field(default_factory=dict)
+    # How many addresses of each pool these are together.
+    _handed_out: Counter[str] = field(default_factory=Counter)
 
     @property
     def lack(self) -> str:
@@ -47,6 +50,7 @@ class AddressRoom:
     def limit(self, pods: list[int]) -> None:
         """Lower the number of pods of each leaf to the addresses that it is given."""
         self._counted.clear()
+        self._handed_out.clear()
         values = self.site.tree.values
         for text, pool in sorted(self._book.pools().items()):
             left = self._left(text, pool)
@@ -55,6 +59,24 @@ class AddressRoom:
             for leaf in sorted(leaves, key=lambda one: (-pods[one], values[one])):
                 pods[leaf] = self._counted[leaf] = min(pods[leaf], left)
                 left -= pods[leaf]
+                self._handed_out[text] += pods[leaf]
+
+    def left_at(self, leaf: int) -> int:
+        """Return how many addresses the pool of the leaf has left for the pods, wherever they go."""
+        text = self._pool_at(leaf)
+        return self._left(text, self._book.pools()[text]) if text else 0
+
+    def has_own_at(self, leaf: int) -> bool:
+        """Return whether the pods have addresses of the leaf's pool already."""
+        return self._pool_at(leaf) in dict(self.rule.own)
+
+    def new_at(self, leaf: int) -> int:
+        """Return how many addresses of the leaf's pool were counted that the pods do not have yet."""
+        text = self._pool_at(leaf)
+        return max(0, self._handed_out[text] - dict(self.rule.own).get(text, 0))
+
+    def _pool_at(self, leaf: int) -> str:
+        return next(filter(None, map(self._book.pool_of, self.site.nodes[leaf])), "")
 
     def has_for(self, pods: Mapping[str, int]) -> bool:
         """Return whether the pools have addresses for this many pods on each of some hosts."""

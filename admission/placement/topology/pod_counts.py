@@ -34,18 +34,17 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from admission.hardware.fit import HardwareRequest, misfit
-from admission.hardware.gpu_pods import ANY_NUMBER, Size
-from admission.hardware.node_hardware import NodeHardware
+from admission.hardware.fit import HardwareRequest
+from admission.placement.topology.address_book import AddressRule
 from admission.placement.topology.address_room import AddressRoom
 from admission.placement.topology.flavor_topology import Amounts, FlavorTopology
 from admission.placement.topology.gpu_room import LinkedRoom, SharedRoom, gpu_rooms, size_needed
+from admission.placement.topology.leader_room import LeaderRoom
 from admission.placement.topology.node_exclusions import NodeExclusions
 from admission.placement.topology.preferred_nodes import PreferredNodes
 from admission.placement.topology.ranking import Ranking
 from admission.placement.topology.request import NodeRules, PlacementPlan, PlacementRequest
 from api.jobs.inference_memory import INFERENCE_MEMORY
-from api.node import NodeInfo
 from queues.profile.capacity_profile import Course, Spot
 
 # Shapes kept for one site. Each costs a few integers per domain; the least recently used is dropped.
@@ -61,13 +60,14 @@ _FEW = 1_000
 class Shape(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """Everything that the counts depend on.
 
-    `leader` is None where no leader is needed, and `leader_hardware` is what its pod needs. With `is_empty`
-    the counts are those of the empty cluster.
+    `leader` is None where no leader is needed; `leader_hardware` is what its pod needs, `leader_addresses` is
+    given where it has a static address. With `is_empty` the counts are those of the empty cluster.
     """
 
     per_pod: tuple[tuple[str, int], ...]
     leader: tuple[tuple[str, int], ...] | None
     leader_hardware: HardwareRequest | None
+    leader_addresses: AddressRule | None
     rules: NodeRules
     slice_level: int
     slice_size: int
@@ -86,6 +86,7 @@ def make_shape(
         per_pod=_pairs(request.per_pod),
         leader=None if leader is None else _pairs(leader.per_pod),
         leader_hardware=None if leader is None else leader.rules.hardware,
+        leader_addresses=None if leader is None else leader.rules.addresses,
         rules=request.rules,
         slice_level=plan.slice_level,
         slice_size=plan.slice_size,
@@ -142,16 +143,12 @@ class PodCounts:
     # For each requested resource: the site's column of free amounts, the amount per pod, and the reason to
     # report where it lacks. The site maintains its columns, so a count only reads them.
     _columns: tuple[tuple[list[int], int, str], ...] = field(init=False)
-    # For each resource of the leader or the pods: the column, the leader's amount, the amount per pod.
-    _leader_columns: tuple[tuple[list[int], int, int], ...] = field(init=False)
     # The room in islands, and on GPUs of which pods have shares; nothing for pods without GPUs.
     _gpu_rooms: tuple[LinkedRoom | SharedRoom, ...] = ()
-    # The GPUs of the leader's pod, the room for them, and which kinds of nodes suit it.
-    _leader_size: Size = 0
-    _leader_rooms: tuple[LinkedRoom | SharedRoom, ...] = ()
-    _kinds_for_leader: dict[NodeHardware, bool] = field(default_factory=dict)
     # The room by pools of static addresses, None for pods without one.
     _addressed: AddressRoom | None = None
+    # The room for the leader, None without one.
+    _leader_room: LeaderRoom | None = None
     _preferred: PreferredNodes = field(init=False)
     _rankings: dict[int, Ranking] = field(default_factory=dict)
     # How many leaves have room for each number of pods; None until the largest is asked for.
@@ -166,20 +163,24 @@ class PodCounts:
         shape = self.shape
         size = size_needed(dict(shape.per_pod), shape.rules.hardware)
         self._gpu_rooms = gpu_rooms(self.site, size, is_empty=shape.is_empty)
-        self._leader_size = size_needed(dict(shape.leader or ()), shape.leader_hardware)
-        self._leader_rooms = gpu_rooms(self.site, self._leader_size, is_empty=shape.is_empty)
         column = self.site.capacity if self.shape.is_empty else self.site.free
         if shape.rules.addresses is not None and self.site.is_by_host:
             rule = shape.rules.addresses
             self._addressed = AddressRoom(site=self.site, rule=rule, is_empty=shape.is_empty)
         self._columns = tuple((column(one), amount, _lack(one)) for one, amount in shape.per_pod)
-        per_pod, leader = dict(shape.per_pod), dict(shape.leader or ())
-        # A node that takes the leader must hold the leader's pod and the pods beside it at once.
-        self._leader_columns = tuple(
-            (column(one), leader.get(one, 0), per_pod.get(one, 0)) for one in {**leader, **per_pod}
-        )
         if shape.leader is None:
             self.pods_with_leader, self.slices_with_leader = self.pods, self.slices
+            return
+        self._leader_room = LeaderRoom(
+            site=self.site,
+            amounts=dict(shape.leader),
+            hardware=shape.leader_hardware,
+            addresses=shape.leader_addresses,
+            per_pod=dict(shape.per_pod),
+            rooms=self._gpu_rooms,
+            addressed=self._addressed,
+            is_empty=shape.is_empty,
+        )
 
     def refresh(self) -> None:
         """Bring the counts up to date with the site's logs.
@@ -203,7 +204,10 @@ class PodCounts:
         many = len(self.site.tree.at_level[-1]) // _FULL_PASS_SHARE
         is_far = changed is None or used is None or len(changed) + len(used) > max(many, _FEW)
         # A leaf may have the addresses that another one leaves.
-        if changed is None or used is None or is_far or self._addressed is not None:
+        is_addressed = self._addressed is not None or (
+            self._leader_room is not None and self._leader_room.has_addresses
+        )
+        if changed is None or used is None or is_far or is_addressed:
             self._count_all()
         else:
             self._count(changed | used)
@@ -401,48 +405,12 @@ class PodCounts:
 
     def _count_leader(self, leaf: int) -> None:
         """Count whether a leaf holds the leader, and how many pods beside it."""
-        is_refused = leaf in self.refusals.by_leaf
-        hosts = not is_refused and all(
-            column[leaf] >= leader for column, leader, _ in self._leader_columns if leader
-        )
-        hosts = hosts and self._has_leader_gpus(leaf)
-        self.leader[leaf] = int(hosts)
-        # Only resources that the pods request limit how many fit beside the leader.
-        beside = [
-            max(0, (column[leaf] - leader) // amount)
-            for column, leader, amount in self._leader_columns
-            if amount
-        ]
-        self.pods_with_leader[leaf] = min([self._room_beside_leader(leaf), *beside]) if hosts else 0
+        room = self._leader_room
+        beside = None if room is None or leaf in self.refusals.by_leaf else room.beside(leaf)
+        self.leader[leaf] = int(beside is not None)
+        self.pods_with_leader[leaf] = beside or 0
         if self.shape.slice_level == self.site.tree.depth - 1:
             self._count_slices(leaf)
-
-    def _has_leader_gpus(self, leaf: int) -> bool:
-        """Return whether the hardware of a leaf suits the leader, with an island and GPUs left for it."""
-        rooms = [room for room in self._leader_rooms if room.is_needed]
-        return all(room.at(leaf) > 0 for room in rooms) and (
-            self.shape.leader_hardware is None
-            or any(self._suits_leader(node) for node in self.site.nodes[leaf].values())
-        )
-
-    def _suits_leader(self, node: NodeInfo) -> bool:
-        need, kind = self.shape.leader_hardware, self.site.hardware.of(node)
-        suits = self._kinds_for_leader.get(kind)
-        if suits is None:
-            suits = self._kinds_for_leader[kind] = need is None or misfit(need, kind) is None
-        return suits
-
-    def _room_beside_leader(self, leaf: int) -> int:
-        """Return how many pods the islands and GPUs of a leaf hold beside the leader's pod."""
-        rooms = self._gpu_rooms
-        if not rooms:
-            return ANY_NUMBER
-        # As it will be counted once it has its place.
-        gpu_pods, node = self.site.hardware.gpu_pods, next(iter(self.site.nodes[leaf]), "")
-        gpu_pods.add(node, self._leader_size, pods=1)
-        found = min([room.at(leaf) for room in rooms if room.is_needed], default=ANY_NUMBER)
-        gpu_pods.add(node, self._leader_size, pods=-1)
-        return found
 
     def _count_slices(self, domain: int) -> None:
         """Compute the whole slices that fit into a domain of the slice level."""
@@ -462,7 +430,7 @@ class PodCounts:
             pods[domain] = sum([pods[child] // unit * unit for child in children])
         if shape.leader is not None:
             self.leader[domain] = max((self.leader[child] for child in children), default=0)
-            lost = self._least_loss(children, self.pods, self.pods_with_leader)
+            lost = self._least_loss(children, self.pods, self.pods_with_leader, unit)
             # The leader will go to the child that loses least by it.
             self.pods_with_leader[domain] = 0 if lost is None else pods[domain] - lost
         if level == shape.slice_level:
@@ -474,9 +442,15 @@ class PodCounts:
                 lost = self._least_loss(children, slices, self.slices_with_leader)
                 self.slices_with_leader[domain] = 0 if lost is None else slices[domain] - lost
 
-    def _least_loss(self, children: list[int], plain: list[int], beside: list[int]) -> int | None:
-        """Return the least that any child loses by taking the leader, None where no child can take it."""
-        return min((plain[one] - beside[one] for one in children if self.leader[one]), default=None)
+    def _least_loss(
+        self, children: list[int], plain: list[int], beside: list[int], unit: int = 1
+    ) -> int | None:
+        """Return the least that any child loses by taking the leader, None where no child can take it.
+
+        In whole inner slices of `unit` pods, which alone count above.
+        """
+        losses = ((plain[one] // unit - beside[one] // unit) * unit for one in children if self.leader[one])
+        return min(losses, default=None)
 
     # --- what to say --------------------------------------------------------------------------------------
 

@@ -278,3 +278,73 @@ def test_a_pool_is_reported_that(node: NodeInfo, want: str) -> None:
 
     assert want in world.engine.nodes.label_problems("n9")
     assert admits(world.put(make_static("a", 3)).settle()) == ["a"]
+
+
+def make_group(
+    name: str, workers: int = 2, *, is_static: bool, cpus: int = 1, at: float = 0, reserved: str = ""
+) -> Workload:
+    """Return workers and a leader on one rack; the leader asks for an address, the workers if `is_static`."""
+    plain = make_template({"cpu": cpus})
+    static = structs.replace(plain, metadata=Meta(annotations={STATIC: "true"}))
+    topology = TopologyRequest(required=RACK, pod_set_group="gang")
+    pod_sets = (
+        PodSet(
+            name="workers",
+            count=workers,
+            template=static if is_static else plain,
+            topology_request=topology,
+        ),
+        PodSet(name="leader", count=1, template=static, topology_request=topology),
+    )
+    own = {RESERVED: reserved} if reserved else {}
+    return make_workload(name, pod_sets=pod_sets, at=at, annotations=own)
+
+
+@pytest.mark.parametrize(
+    ("taken", "group", "want"),
+    [
+        pytest.param(
+            make_static("taken", 3),
+            make_group("gang", is_static=False),
+            {"leader": ["10.0.1.0"]},
+            id="its rack",
+        ),
+        pytest.param(
+            make_static("taken", 1),
+            make_group("gang", 3, is_static=True),
+            {"leader": ["10.0.1.3"], "workers": ["10.0.1.0", "10.0.1.1", "10.0.1.2"]},
+            id="beside those of the workers",
+        ),
+        pytest.param(make_static("taken", 1), make_group("gang", 4, is_static=True), None, id="none left"),
+        pytest.param(
+            make_static("taken", 1),
+            make_group("gang", is_static=False, reserved='{"leader": ["10.0.0.3"]}'),
+            {"leader": ["10.0.0.3"]},
+            id="the one that it had",
+        ),
+        pytest.param(
+            make_static("taken", 1),
+            make_group(
+                "gang",
+                is_static=True,
+                reserved='{"leader": ["10.0.1.1"], "workers": ["10.0.1.0", "10.0.1.3"]}',
+            ),
+            {"leader": ["10.0.1.1"], "workers": ["10.0.1.0", "10.0.1.3"]},
+            id="those that all had",
+        ),
+    ],
+)
+def test_a_leader_has_an_address_of_its_own(
+    taken: Workload, group: Workload, want: dict[str, list[str]] | None
+) -> None:
+    # On the first rack, whose pool is the smaller one.
+    assert taken.pod_sets[0].template.spec is not None
+    spec = structs.replace(taken.pod_sets[0].template.spec, node_selector={RACK: "r0"})
+    template = structs.replace(taken.pod_sets[0].template, spec=spec)
+    world = make_world().put(replace(taken, pod_sets=(replace(taken.pod_sets[0], template=template),)))
+    start(world)
+    world.put(replace(group, created_at=1))
+
+    assert admits(world.settle()) == ([] if want is None else ["gang"])
+    given = world.engine.addresses.settle(WorkloadKey("team", "gang"))
+    assert {name: [slot.address for slot in slots] for name, slots in given.items()} == (want or {})

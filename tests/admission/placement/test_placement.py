@@ -173,6 +173,15 @@ def test_a_leader_is_in_the_rack_of_its_workers() -> None:
     }
 
 
+def test_a_leader_goes_where_it_takes_no_workers_place_if_all_places_are_needed() -> None:
+    topology_cache = make_fleet({"b0": {"r0": [9, 4]}})
+    leader = make_request(1, name="leader", required=RACK, group="g")
+    workers = make_request(4, gpus=3, name="workers", required=RACK, group="g")
+
+    # More workers fit beside it on n0, but then only three of the four have a place.
+    assert counts(topology_cache, leader, workers) == {"leader": {"n1": 1}, "workers": {"n0": 3, "n1": 1}}
+
+
 def test_pod_sets_are_placed_on_top_of_each_other() -> None:
     topology_cache = make_fleet({"b0": {"r0": [8, 4]}})
     first, second = make_request(8, name="a", required=HOST), make_request(4, name="b", required=HOST)
