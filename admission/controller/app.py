@@ -345,7 +345,9 @@ class Controller:
                 if not self._options.observe:
                     background.append(group.create_task(self._reports.run(), name="checkpoint-reports"))
                 background += [
-                    group.create_task(running, name=name) for name, running in self._certificates.tasks()
+                    group.create_task(running, name=name)
+                    for part in (self._certificates, self._side_ports)
+                    for name, running in part.tasks()
                 ]
                 if (path := self._options.config_file) is not None:
                     file = ConfigFile(Path(path), self._take_hardware_rules)

@@ -150,32 +150,58 @@ def make_leaf(authority: KeyPair, names: Sequence[str], *, now: float) -> KeyPai
 
 
 class ServingTls:
-    """TLS context of a server whose certificate can be replaced while it serves.
+    """TLS of a server whose certificate, and whose clients' authority, can be replaced while it serves.
 
-    New connections get the new certificate; existing ones keep the old one.
+    `context` is that of new connections; existing ones keep the one that they began with.
     """
 
     def __init__(self, pair: KeyPair) -> None:
-        self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        self.load(pair)
+        self._pair = pair
+        self._clients: tuple[str, ssl.VerifyMode] | None = None
+        self.context = self._made()
 
     def load(self, pair: KeyPair) -> None:
         """Serve this certificate from now on.
 
         Raises ValueError if key and certificate do not match; then the previous certificate stays in use.
         """
-        # ssl loads certificates only from files; this directory is private and is deleted immediately.
-        with tempfile.TemporaryDirectory(prefix="berth-") as directory:
-            chain = Path(directory, "serving.pem")
-            chain.touch(mode=0o600)
-            chain.write_bytes(pair.certificate.rstrip() + b"\n" + pair.key)
-            # Tried on a separate context first, because a failure could leave the
-            # context without a certificate.
-            try:
-                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(chain)
-            except ssl.SSLError as error:
-                raise ValueError(f"the certificate cannot be served: {error}") from error
-            self.context.load_cert_chain(chain)
+        former, self._pair = self._pair, pair
+        try:
+            self.context = self._made()
+        except ValueError:
+            self._pair = former
+            raise
+
+    def accept_clients(self, authority: str, *, is_required: bool) -> None:
+        """Accept certificates that this authority (PEM) has signed, and no others, from now on.
+
+        Unless `is_required`, clients without a certificate are accepted, too.
+        """
+        self._clients = (authority, ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL)
+        self.context = self._made()
+
+    def _made(self) -> ssl.SSLContext:
+        """Return a new context: an authority cannot be taken out of one."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        _load_pair(context, self._pair)
+        if self._clients is not None:
+            authority, mode = self._clients
+            context.load_verify_locations(cadata=authority)
+            context.verify_mode = mode
+        return context
+
+
+def _load_pair(context: ssl.SSLContext, pair: KeyPair) -> None:
+    """Let a context show this certificate. Raises ValueError if key and certificate do not match."""
+    # ssl loads certificates only from files; this directory is private and is deleted immediately.
+    with tempfile.TemporaryDirectory(prefix="berth-") as directory:
+        chain = Path(directory, "serving.pem")
+        chain.touch(mode=0o600)
+        chain.write_bytes(pair.certificate.rstrip() + b"\n" + pair.key)
+        try:
+            context.load_cert_chain(chain)
+        except ssl.SSLError as error:
+            raise ValueError(f"the certificate cannot be served: {error}") from error
 
 
 def key_pair_of_files(certificate: Path, key: Path) -> KeyPair:

@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Protocol
 
 from aiohttp import StreamReader
 
@@ -44,6 +45,14 @@ _BACKLOG = 128
 # Before the next attempt if none can be accepted, such as without a free file descriptor. asyncio waits 1 s.
 _RETRY_SECONDS = 1.0
 _HEADER_END = b"\r\n\r\n"
+
+
+class Tls(Protocol):
+    """TLS of a server (`certificates.ServingTls`)."""
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """Return the context for the next connection, which may be another one than for the last."""
 
 
 class Refusals:
@@ -214,7 +223,7 @@ class Connections:
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         unlimited = files == resource.RLIM_INFINITY
         self._most = MOST_CONNECTIONS if unlimited else min(MOST_CONNECTIONS, max(1, files // 8))
-        self._tls: ssl.SSLContext | None = None
+        self._tls: Tls | None = None
         self._listeners: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
         self._open: dict[asyncio.Protocol, Connection] = {}
@@ -222,7 +231,7 @@ class Connections:
         self._waiting: dict[asyncio.Protocol, asyncio.Task[None]] = {}
         self._handshakes: dict[asyncio.Protocol, asyncio.Task[None]] = {}
 
-    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
+    async def listen(self, host: str, port: int, tls: Tls | None) -> int:
         """Start to accept; return the port. Raises OSError or OverflowError if the address cannot be used."""
         self._tls = tls
         loop = asyncio.get_running_loop()
@@ -298,10 +307,11 @@ class Connections:
         task.add_done_callback(lambda _: self._end_handshake(inner, sock))
 
     async def _connect(self, connection: Connection, sock: socket.socket) -> None:
-        timeout = HEADER_SECONDS if self._tls is not None else None
+        context = self._tls.context if self._tls is not None else None
+        timeout = HEADER_SECONDS if context is not None else None
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: connection, sock, ssl=self._tls, ssl_handshake_timeout=timeout
+                lambda: connection, sock, ssl=context, ssl_handshake_timeout=timeout
             )
         # Also what ssl raises, and a handshake that takes too long.
         except OSError:

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -36,7 +35,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from api.http.connections import Connections, Refusals
+from api.http.connections import Connections, Refusals, Tls
 from api.wire.addressing import is_loopback, refusal
 
 log = logging.getLogger("berth.http")
@@ -180,7 +179,7 @@ class HttpServer:
         *,
         host: str = "127.0.0.1",
         port: int = 0,
-        tls: ssl.SSLContext | None = None,
+        tls: Tls | None = None,
         render_error: Callable[[int, str], Response] = error_as_json,
         on_refused: Callable[[str], None] = lambda _: None,
         is_for_all: bool = False,

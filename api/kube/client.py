@@ -105,13 +105,6 @@ class KubeClient:
         self._sessions: dict[Connection, aiohttp.ClientSession] = {}
         self._closed = False
         self.served = ServedVersions(partial(self.request, "GET", "/apis"))
-        # aiohttp expects TLS options with each request; a server without TLS gets none.
-        self._options: dict[str, Any] = {
-            # A redirect would send the credentials to another host; API servers send no redirects.
-            "allow_redirects": False,
-            "proxy": endpoint.proxy,
-            "server_hostname": endpoint.server_hostname,
-        }
 
     @classmethod
     async def connect(
@@ -180,7 +173,12 @@ class KubeClient:
             async with asyncio.timeout(timeout_seconds):
                 headers = await self._authorized({"Content-Type": body.content_type} if body else {})
                 async with self._session(lane).request(
-                    method, self._url(path), params=params, data=_data(body), headers=headers, **self._options
+                    method,
+                    self._url(path),
+                    params=params,
+                    data=_data(body),
+                    headers=headers,
+                    **self._options(),
                 ) as response:
                     # Read within the timeout: headers may arrive early and the body late or never.
                     answer = await response.read()
@@ -322,7 +320,7 @@ class KubeClient:
                     headers=headers,
                     # `total` would end a healthy watch; only silence indicates a dead connection.
                     timeout=aiohttp.ClientTimeout(total=None, sock_read=idle_seconds),
-                    **self._options,
+                    **self._options(),
                 )
         except TimeoutError as error:
             # Both timeouts raise the same exception. The other one, for reading, is reported
@@ -347,6 +345,18 @@ class KubeClient:
             headers["Authorization"] = authorization
         return headers
 
+    def _options(self) -> dict[str, Any]:
+        """Return what aiohttp expects with each request; a server without TLS gets no TLS options."""
+        tls = self._endpoint.tls
+        return {
+            # A redirect would send the credentials to another host; API servers send no redirects.
+            "allow_redirects": False,
+            "proxy": self._endpoint.proxy,
+            "server_hostname": self._endpoint.server_hostname,
+            # Asked for each time: a renewed authority or certificate is for new connections.
+            "ssl": tls.context() if tls is not None else True,
+        }
+
     def _session(self, lane: Connection) -> aiohttp.ClientSession:
         """Return the connections of a lane. Raises Unreachable when the client is closed."""
         if self._closed:
@@ -357,7 +367,6 @@ class KubeClient:
             session = self._sessions[lane] = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
                     limit=_CONNECTIONS[lane],
-                    ssl=self._endpoint.ssl_context or True,
                     socket_factory=_socket_that_notices_death,
                 ),
                 headers=self._headers,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import ssl
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
@@ -22,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from api.kube.client_certificate import load_client_certificate
+from api.kube.client_tls import ClientTls
 from api.kube.errors import InvalidKubeconfig, Timeout
 from api.workload import to_seconds
 
@@ -117,19 +116,19 @@ def read_exec_plugin(
 
 
 class ExecCredentials:
-    """The Authorization header that an exec plugin gives; `context` receives a certificate instead."""
+    """The Authorization header that an exec plugin gives; `tls` shows a certificate instead."""
 
     def __init__(
         self,
         plugin: ExecPlugin,
         origin: str,
-        context: ssl.SSLContext | None,
+        tls: ClientTls | None,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._plugin = plugin
         self._origin = origin
-        self._context = context
+        self._tls = tls
         self._clock = clock
         self._asking = asyncio.Lock()
         self._status: _Status | None = None
@@ -156,12 +155,9 @@ class ExecCredentials:
     async def _ask(self) -> _Status:
         """Return what the plugin prints, after a certificate in it was loaded."""
         status = self._read(await self._printed())
-        if status.client_certificate_data and self._context is not None:
-            load_client_certificate(
-                self._context,
-                status.client_certificate_data.encode(),
-                status.client_key_data.encode(),
-                self._origin,
+        if status.client_certificate_data and self._tls is not None:
+            self._tls.show(
+                status.client_certificate_data.encode(), status.client_key_data.encode(), self._origin
             )
         return status
 

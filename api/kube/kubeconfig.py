@@ -14,6 +14,7 @@ import ssl
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from api.kube.client_certificate import load_client_certificate
+from api.kube.client_tls import ClientTls
 from api.kube.credentials import Credentials, FixedCredentials, TokenFile, library_credentials
 from api.kube.errors import InvalidKubeconfig
 from api.kube.exec_plugin import ExecCredentials, read_exec_plugin
@@ -41,7 +43,7 @@ class Endpoint:
     server: str
     origin: str
     credentials: Credentials
-    ssl_context: ssl.SSLContext | None = None
+    tls: ClientTls | None = None
     server_hostname: str | None = None
     proxy: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
@@ -90,13 +92,13 @@ def endpoint_of_files(
     user = config.entry("user", user_name, chosen) if user_name else _Entry("user", "", chosen.file, {})
     server = _server_of(cluster)
     # A server without TLS gets no context, even if the user has a certificate.
-    ssl_context = _ssl_context(cluster, user) if server.startswith("https:") else None
+    tls = _client_tls(cluster, user) if server.startswith("https:") else None
     origin = f"{chosen.file} (context {chosen.name!r})"
     return Endpoint(
         server=server,
         origin=origin,
-        credentials=_credentials(config, chosen, (cluster, user), origin, ssl_context),
-        ssl_context=ssl_context,
+        credentials=_credentials(config, chosen, (cluster, user), origin, tls),
+        tls=tls,
         server_hostname=cluster.text("tls-server-name"),
         proxy=_proxy(server, cluster, environment),
         headers=_impersonation(user),
@@ -239,6 +241,19 @@ def _server_of(cluster: _Entry) -> str:
     return server
 
 
+def _client_tls(cluster: _Entry, user: _Entry) -> ClientTls:
+    """Return the TLS of a cluster and a user, with the files that they name."""
+    named = (
+        (cluster, "certificate-authority"),
+        (user, "client-certificate"),
+        (user, "client-key"),
+    )
+    # What stands in the kubeconfig itself comes before a file, as in `_Entry.content`.
+    files = [entry.path(key) for entry, key in named if not entry.text(f"{key}-data")]
+    make = partial(_ssl_context, cluster, user)
+    return ClientTls(make, [file for file in files if file is not None])
+
+
 def _ssl_context(cluster: _Entry, user: _Entry) -> ssl.SSLContext:
     """Return the TLS context: the CA of the cluster and the client certificate of the user."""
     authority = cluster.content("certificate-authority")
@@ -274,13 +289,13 @@ def _credentials(
     chosen: _Entry,
     pair: tuple[_Entry, _Entry],
     origin: str,
-    ssl_context: ssl.SSLContext | None,
+    tls: ClientTls | None,
 ) -> Credentials:
     """Return how requests of the user of this cluster are authorised."""
     cluster, user = pair
     if given := user.fields.get("exec"):
         plugin = read_exec_plugin(given, origin=str(user), folder=user.file.parent, cluster=_told(cluster))
-        return ExecCredentials(plugin, origin, ssl_context)
+        return ExecCredentials(plugin, origin, tls)
     if user.fields.get("auth-provider"):
         return library_credentials(config.as_single(chosen, user), chosen.name, origin)
     # Checked before the token: if an entry has both, client-go also reads the file, because the token is only
@@ -345,6 +360,16 @@ def _endpoint_in_cluster(environment: Mapping[str, str], service_account: Path) 
     host, port = environment["KUBERNETES_SERVICE_HOST"], environment.get("KUBERNETES_SERVICE_PORT", "443")
     origin = f"the service account in {service_account}"
     authority = service_account / "ca.crt"
+    return Endpoint(
+        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        origin=origin,
+        credentials=TokenFile(service_account / "token", origin),
+        tls=ClientTls(partial(_context_in_cluster, authority), [authority]),
+        namespace=_own_namespace(service_account / "namespace"),
+    )
+
+
+def _context_in_cluster(authority: Path) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=authority)
     except OSError as error:
@@ -354,13 +379,7 @@ def _endpoint_in_cluster(environment: Mapping[str, str], service_account: Path) 
         ) from error
     # As for kubeconfigs above: the CAs of many clusters lack the key identifiers.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    return Endpoint(
-        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
-        origin=origin,
-        credentials=TokenFile(service_account / "token", origin),
-        ssl_context=context,
-        namespace=_own_namespace(service_account / "namespace"),
-    )
+    return context
 
 
 def _own_namespace(file: Path) -> str | None:

@@ -8,7 +8,8 @@
 
 All keys of a shard are in one slot of a cluster. The store therefore talks to one server in each case, and
 only the way of finding it differs: each new connection asks for the present one. A connection whose server
-says that it is not the one any more is closed, and the next one asks again.
+says that it is not the one any more is closed, and the next one asks again. Each new connection reads the
+files of its TLS, so that renewed ones need no restart.
 
 The library's cluster client is not used: it sends each command on any of its connections, while WAIT is about
 the writes of its own connection.
@@ -19,14 +20,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 import redis
-from redis.asyncio import BlockingConnectionPool, Connection, Redis, SSLConnection
+from redis.asyncio import BlockingConnectionPool, Connection, ConnectionPool, Redis, SSLConnection
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool, SentinelManagedSSLConnection
 from redis.backoff import NoBackoff
 from redis.crc import key_slot
 
@@ -90,7 +92,29 @@ def _single_client(parts: SplitResult, access: StoreAccess) -> Redis:
         parts.geturl(), **_OPTIONS, max_connections=CONNECTIONS, **of_files
     )
     _check_options(pool.connection_class, pool.connection_kwargs)
+    _read_files_again(pool)
     return Redis.from_pool(pool)
+
+
+class _TlsConnection(SSLConnection):
+    """A connection that reads the files of its TLS whenever it connects; the library reads them once."""
+
+    _tls_files: tuple[bytes, ...] = ()
+
+    def _connection_arguments(self) -> Mapping[str, Any]:
+        tls = self.ssl_context
+        files = (tls.ca_certs, tls.certfile, tls.keyfile)
+        read = tuple(Path(file).read_bytes() for file in files if file is not None)
+        # Not each time: a new context takes 40 ms, and a lost Redis is probed often.
+        if read != self._tls_files:
+            self._tls_files, tls.context = read, None
+        return super()._connection_arguments()  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _read_files_again(pool: ConnectionPool) -> None:
+    """Let connections that the library's own pool makes read the files of their TLS whenever they connect."""
+    if pool.connection_class is SSLConnection:
+        pool.connection_class = _TlsConnection
 
 
 def _check_database(path: str) -> None:
@@ -159,8 +183,15 @@ def _sentinel_client(parts: SplitResult, access: StoreAccess) -> Redis:
     if access.sentinel_password_file is not None:
         asking["credential_provider"] = PasswordFile("", access.sentinel_password_file)
     sentinel = Sentinel(several.hosts, sentinel_kwargs=asking)  # type: ignore[no-untyped-call]
-    pool = _SentinelPool(service, sentinel, ssl=several.uses_tls, **several.options)  # type: ignore[no-untyped-call]
+    for one in sentinel.sentinels:
+        _read_files_again(one.connection_pool)
+    of_tls = {"connection_class": _SentinelTlsConnection} if several.uses_tls else {}
+    pool = _SentinelPool(service, sentinel, **of_tls, **several.options)  # type: ignore[no-untyped-call]
     return Redis.from_pool(pool)
+
+
+class _SentinelTlsConnection(_TlsConnection, SentinelManagedSSLConnection):
+    """A connection by TLS to the primary that the Sentinels name."""
 
 
 class _SentinelPool(SentinelConnectionPool):
@@ -184,6 +215,8 @@ def _cluster_client(parts: SplitResult, access: StoreAccess, *, shard: str) -> R
         "socket_connect_timeout": _ASK_SECONDS,
     }
     nodes = [Redis(host=host, port=port, **asking) for host, port in several.hosts]
+    for node in nodes:
+        _read_files_again(node.connection_pool)
     pool = _ClusterPool(
         _SlotOwner(nodes, slot=key_slot(Keys(shard).prefix.encode())),
         connection_class=_SlotTlsConnection if several.uses_tls else _SlotConnection,
@@ -266,5 +299,5 @@ class _SlotConnection(Connection):
             raise redis.ConnectionError(f"this node does not serve the slot now ({error})") from error
 
 
-class _SlotTlsConnection(_SlotConnection, SSLConnection):
+class _SlotTlsConnection(_SlotConnection, _TlsConnection):
     """The same by TLS."""

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 from admission.controller.http.ca_injector import WEBHOOKS, TrustPublisher
+from admission.controller.http.client_authority import Clients
+from admission.controller.http.front_proxy import find_front_proxy
 from admission.controller.http.serving_certificates import SECRET, SERVICE, OwnCertificates
 from admission.controller.http.training_job_api import TrainingJobApi
-from admission.controller.http.visibility import Visibility, find_front_proxy, render_error
+from admission.controller.http.visibility import Visibility, render_error
 from admission.controller.runtime.clock import SystemClock
 from admission.controller.runtime.large_reads import LargeReads
 from api import keys
@@ -294,10 +296,10 @@ async def test_kube_apiserver_passes_requests_on_and_identifies_itself(
         assert proxy is not None
         assert proxy.allowed_names == ("front-proxy-client",)
         tls = certificates.serving_tls()
-        proxy.require(tls.context)
-        routes = Visibility(known.cluster_state, LargeReads(SystemClock()), lambda: True, proxy).routes()
-        routes += TrainingJobApi(client, proxy).routes()
-        server = HttpServer(routes, tls=tls.context, render_error=render_error)
+        clients = Clients(proxy, tls, is_required=True)
+        routes = Visibility(known.cluster_state, LargeReads(SystemClock()), lambda: True, clients).routes()
+        routes += TrainingJobApi(client, clients).routes()
+        server = HttpServer(routes, tls=tls, render_error=render_error)
         await stack.enter_async_context(server)
         await expect_api_services(client, namespace, server.port)
         pods = "/api/v1/namespaces/default/pods"

@@ -6,6 +6,7 @@ The server with users is started by the script in deploy/redis.yaml.
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -256,6 +257,31 @@ async def test_tls_with_a_ca_and_a_clients_certificate(encrypted: str, tmp_path:
         await use_all(store)
 
 
+async def test_renewed_certificates_are_used_by_the_next_connection(encrypted: str, tmp_path: Path) -> None:
+    ca, client = str(tmp_path / "ca.crt"), str(tmp_path / "tls.pem")
+    renewed = tmp_path / "renewed"
+    renewed.mkdir()
+    write_certificates(renewed)
+    make_tls(renewed)
+
+    async with connected(encrypted, StoreAccess(ca=ca, certificate=client, key=client)) as store:
+        await store.ping()
+        with redis.Redis.from_url(
+            encrypted, ssl_ca_certs=ca, ssl_certfile=client, ssl_keyfile=client
+        ) as server:
+            names = {"cert-file": "redis.crt", "key-file": "redis.key", "ca-cert-file": "tls.pem"}
+            words = [word for name, file in names.items() for word in (f"tls-{name}", str(renewed / file))]
+            server.execute_command("CONFIG", "SET", *words)
+            server.execute_command("CLIENT", "KILL", "SKIPME", "yes")
+        with pytest.raises(ReservationError):
+            await store.ping()
+
+        for name in ("ca.crt", "tls.pem"):
+            shutil.copy(renewed / name, tmp_path / name)
+
+        await store.ping()
+
+
 @pytest.mark.parametrize(
     ("names", "says"),
     [
@@ -320,6 +346,25 @@ async def test_a_primary_is_found_and_replaced_through_sentinels_with_tls_and_a_
                 await asyncio.sleep(0.02)
         await store.seed_fence(6)
         assert await store.highest_fence() == 6
+
+
+async def test_a_renewed_ca_is_used_by_the_next_connection_to_sentinels_and_primary(
+    watched: Group, tmp_path: Path
+) -> None:
+    authority = tmp_path / "given.crt"
+    authority.write_bytes(make_authority(now=time.time()).certificate)
+    access = StoreAccess(
+        ca=str(authority),
+        password_file=str(tmp_path / "password"),
+        sentinel_password_file=str(tmp_path / "sentinels"),
+    )
+    async with connected(watched.url, access) as store:
+        with pytest.raises(ReservationError):
+            await store.ping()
+
+        shutil.copy(tmp_path / "ca.crt", authority)
+
+        await store.ping()
 
 
 @pytest.mark.parametrize(

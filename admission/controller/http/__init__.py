@@ -21,6 +21,7 @@ Modules, in reading order:
     checkpoint_subjects     which object a pod may report for
     checkpoint_writer       how a report is stored
     client_authority        who may call by a client certificate
+    front_proxy             the authority of kube-apiserver's certificate
     pod_identity            which pod a token belongs to
     port_certificates       the certificate of the ports that need TLS
     serving_certificates    where it comes from: files, or a Secret of our own

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from admission.controller.cluster_state.node_pod_watch import NodePodWatch
-from admission.controller.http.client_authority import ClientAuthority
+from admission.controller.http.client_authority import ClientAuthority, Clients
 from admission.controller.http.extender import Extender, render_error
 from admission.controller.http.extender_profiles import ExtenderRules, extender_rules
 from admission.controller.http.health import Health
@@ -87,12 +87,15 @@ async def run_extender(
             stack.push_async_callback(shared.close)
             extender = Extender(watch, SystemClock(), rules=options.rules, shared=shared)
             certificates = await _certificates(options)
-            port = _port(options, watch, extender, certificates)
+            port, clients = await _port(options, watch, extender, certificates)
             on_listening({port.name: await listen(stack, port, on_refused=on_refused)})
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(watch.run(), name="watch-nodes-and-pods")]
                 if certificates is not None:
                     tasks.append(group.create_task(certificates.run(), name="certificates"))
+                if clients is not None:
+                    following = clients.follow(partial(_accepted, options))
+                    tasks.append(group.create_task(following, name="client-authority"))
                 if options.config_file is not None:
                     file = ConfigFile(Path(options.config_file), partial(_take_settings, extender, options))
                     tasks.append(group.create_task(file.run(), name="configuration"))
@@ -120,24 +123,23 @@ async def _call_when_synced(watch: NodePodWatch, on_ready: Callable[[], None]) -
     on_ready()
 
 
-def _port(
+async def _port(
     options: ExtenderOptions,
     watch: NodePodWatch,
     extender: Extender,
     certificates: FileCertificates | None,
-) -> Port:
+) -> tuple[Port, Clients | None]:
+    """Return the port, and whose certificates it accepts, None where it asks for none."""
     health = Health(lambda: not watch.unsynced(), watch.unsynced)
-    routes, tls = [*extender.routes(), *extender.state_routes()], None
+    routes, tls, clients = [*extender.routes(), *extender.state_routes()], None, None
     if certificates is not None:
         tls = certificates.serving_tls()
-    if tls is not None and options.client_ca is not None:
-        authority = Path(options.client_ca).read_text(encoding="utf-8")
-        clients = ClientAuthority(authority=authority, allowed_names=options.client_names)
-        clients.request(tls.context)
+    if tls is not None and (authority := await _accepted(options)) is not None:
+        clients = Clients(authority, tls, is_required=False)
         routes = [replace(route, handler=clients.guarded(route.handler)) for route in routes]
     elif not is_loopback(options.bind):
         log.warning("extender-open", note=_OPEN)
-    return Port(
+    port = Port(
         name="extender",
         number=options.port,
         host=options.bind,
@@ -145,6 +147,15 @@ def _port(
         tls=tls,
         render_error=render_error,
     )
+    return port, clients
+
+
+async def _accepted(options: ExtenderOptions) -> ClientAuthority | None:
+    """Return whose certificates are accepted, as the file says it now; None without one. Raises OSError."""
+    if options.client_ca is None:
+        return None
+    authority = Path(options.client_ca).read_text(encoding="utf-8")
+    return ClientAuthority(authority=authority, allowed_names=options.client_names)
 
 
 async def _certificates(options: ExtenderOptions) -> FileCertificates | None:

@@ -40,7 +40,7 @@ async def listen(
         port.routes,
         host=port.host,
         port=port.number,
-        tls=port.tls.context if port.tls is not None else None,
+        tls=port.tls,
         render_error=port.render_error,
         on_refused=partial(on_refused, port.name),
         is_for_all=port.is_for_all,

@@ -7,21 +7,24 @@ visibility, webhook    kube-apiserver, which requires TLS
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.http import visibility
-from admission.controller.http.client_authority import ClientAuthority
+from admission.controller.http.client_authority import ClientAuthority, Clients
 from admission.controller.http.extender_process import ExtenderProcess
 from admission.controller.http.extender_profiles import extender_rules
 from admission.controller.http.extender_server import ExtenderOptions
+from admission.controller.http.front_proxy import find_front_proxy, read_front_proxy
 from admission.controller.http.listening import LOOPBACK, Port
 from admission.controller.http.port_certificates import PortCertificates, is_secure
 from admission.controller.http.review_process import ReviewProcess
 from admission.controller.http.shared_fabrics import StoreOptions
 from admission.controller.http.training_job_api import TrainingJobApi
-from admission.controller.http.visibility import Visibility, find_front_proxy
+from admission.controller.http.visibility import Visibility
 from admission.controller.http.webhooks import Webhooks
 from admission.controller.queries.authorization import Authorization
 from admission.controller.runtime.large_reads import LargeReads
@@ -130,6 +133,7 @@ class SidePorts:
         self._reads = reads
         self._is_ready = is_ready
         self._proxy: ClientAuthority | None = None
+        self._callers: Clients | None = None
         self._reviews, self._conversions = ReviewProcess(), ReviewProcess()
 
     async def prepare(self) -> None:
@@ -157,6 +161,11 @@ class SidePorts:
                 tls=self._certificates.serving_tls(),
             )
 
+    def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        """Yield the tasks that keep what ports() has yielded up to date, by name."""
+        if self._callers is not None:
+            yield "front-proxy", self._callers.follow(partial(read_front_proxy, self._client))
+
     async def close(self) -> None:
         """End the child processes that answer large reviews."""
         await self._reviews.close()
@@ -166,7 +175,7 @@ class SidePorts:
         host, tls = self._options.bind, self._certificates.serving_tls()
         # Requests come through kube-apiserver, which presents its own client certificate.
         if self._proxy is not None:
-            self._proxy.require(tls.context)
+            self._callers = Clients(self._proxy, tls, is_required=True)
         # Callers cannot be identified, so only this machine may call.
         elif not is_loopback(host):
             log.info("visibility-on-loopback", note=_NO_PROXY)
@@ -176,8 +185,8 @@ class SidePorts:
             number=self._options.visibility_port,
             host=host,
             routes=[
-                *Visibility(self._cluster_state, self._reads, self._is_ready, self._proxy).routes(),
-                *TrainingJobApi(self._client, self._proxy).routes(),
+                *Visibility(self._cluster_state, self._reads, self._is_ready, self._callers).routes(),
+                *TrainingJobApi(self._client, self._callers).routes(),
             ],
             tls=tls,
             render_error=visibility.render_error,

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
-from admission.controller.http.client_authority import ClientAuthority
+from admission.controller.http.client_authority import Clients
 from api import keys
 from api.http.server import Handler, HttpError, Request, Response, Route, json_response
 from api.kube import resources
@@ -27,7 +27,7 @@ _ROOT = f"/apis/{wire.GROUP}"
 class TrainingJobApi:
     """The routes. `proxy`: which clients may call, which have been authorised by kube-apiserver."""
 
-    def __init__(self, client: KubeClient, proxy: ClientAuthority | None = None) -> None:
+    def __init__(self, client: KubeClient, proxy: Clients | None = None) -> None:
         self._client = client
         self._proxy = proxy
 

@@ -9,68 +9,23 @@ there is no second SubjectAccessReview, and the X-Remote headers, which name the
 
 from __future__ import annotations
 
-import ssl
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-import msgspec
-
 from admission.controller.cluster_state.cluster_state import ClusterState
-from admission.controller.http.client_authority import ClientAuthority
+from admission.controller.http.client_authority import Clients
 from admission.controller.runtime.large_reads import LargeReads, encoded
-from admission.controller.runtime.logs import Log
 from admission.status.views import PendingWorkloadView
 from api.http.server import Handler, HttpError, Request, Response, Route, json_response, text_response
-from api.kube import resources
-from api.kube.client import KubeClient
-from api.kube.errors import Forbidden, NotFound
 from api.wire import visibility as wire
 from api.workload import WorkloadKey
-
-log = Log("berth.visibility")
 
 _T = TypeVar("_T")
 # A number with more digits may not fit into 64 bits, and is no offset.
 _MOST_DIGITS = 18
 _ROOT = f"/apis/{wire.GROUP}"
-_CONFIG_MAP = ("kube-system", "extension-apiserver-authentication")
-
-
-class _ConfigMap(msgspec.Struct):
-    data: dict[str, str] | None = None
-
-
-async def find_front_proxy(client: KubeClient) -> ClientAuthority | None:
-    """Return what the cluster publishes about its front proxy.
-
-    None if it publishes nothing usable, or if we may not read it. Raises KubeError if the API
-    server does not answer.
-    """
-    namespace, name = _CONFIG_MAP
-    try:
-        raw = await client.get(resources.CONFIG_MAPS, name, namespace)
-    # Neither is an error: the port then serves only loopback.
-    except (Forbidden, NotFound):
-        return None
-    data = msgspec.json.decode(raw, type=_ConfigMap).data or {}
-    authority = data.get("requestheader-client-ca-file", "").strip()
-    if not authority:
-        return None
-    try:
-        proxy = ClientAuthority(authority=authority, allowed_names=_names(data))
-        # Tried on a throw-away context, so that the log can name the ConfigMap of a broken authority.
-        proxy.require(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-    except (msgspec.DecodeError, ValueError) as error:
-        log.warning("front-proxy-unreadable", config_map="/".join(_CONFIG_MAP), error=error)
-        return None
-    return proxy
-
-
-def _names(data: Mapping[str, str]) -> tuple[str, ...]:
-    text = data.get("requestheader-allowed-names") or "[]"
-    return msgspec.json.decode(text, type=tuple[str, ...])
 
 
 class _Place(NamedTuple):
@@ -89,7 +44,7 @@ class Visibility:
         cluster_state: ClusterState,
         reads: LargeReads,
         is_ready: Callable[[], bool],
-        proxy: ClientAuthority | None = None,
+        proxy: Clients | None = None,
     ) -> None:
         self._cluster_state = cluster_state
         self._reads = reads

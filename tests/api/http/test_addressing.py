@@ -103,7 +103,7 @@ async def test_a_port_that_others_can_reach_or_that_is_behind_a_proxy_answers_at
         assert await status(f"{server.url}/healthz", OTHER_HOST) == 200
     async with HttpServer(ROUTES, is_for_all=True) as server:
         assert await status(f"{server.url}/healthz", OTHER_HOST) == 200
-    tls = ServingTls(renewed(None, ["127.0.0.1"], now=time.time()).leaf).context
+    tls = ServingTls(renewed(None, ["127.0.0.1"], now=time.time()).leaf)
     async with HttpServer(ROUTES, tls=tls) as server:
         assert await status(f"{server.url}/healthz", OTHER_HOST) == 200
 

@@ -183,7 +183,7 @@ async def test_certificates_are_exchanged_while_serving() -> None:
     tls = ServingTls(first.leaf)
 
     async with (
-        HttpServer([Route("GET", "/", answer)], tls=tls.context) as server,
+        HttpServer([Route("GET", "/", answer)], tls=tls) as server,
         connected(server, first.trusted) as kept,
     ):
         assert server.url.startswith("https://")
@@ -198,7 +198,7 @@ async def test_certificates_are_exchanged_while_serving() -> None:
 
 async def test_a_client_of_another_authority_does_not_trust_it(made: Certificates) -> None:
     current = renewed(None, NAMES, now=time.time())
-    async with HttpServer([], tls=ServingTls(current.leaf).context) as server:
+    async with HttpServer([], tls=ServingTls(current.leaf)) as server:
         with pytest.raises(ssl.SSLCertVerificationError):
             async with connected(server, made.trusted):
                 pass
@@ -210,7 +210,7 @@ async def test_a_certificate_that_cannot_be_loaded_leaves_the_one_that_is_served
     with pytest.raises(ValueError, match="cannot be served"):
         tls.load(KeyPair(certificate=made.leaf.certificate, key=current.leaf.key))
 
-    async with HttpServer([], tls=tls.context) as server, connected(server, current.trusted) as connection:
+    async with HttpServer([], tls=tls) as server, connected(server, current.trusted) as connection:
         assert connection.serial == serial(current.leaf)
 
 

@@ -321,7 +321,7 @@ async def test_silent_tls_clients_count_and_do_not_lock_others_out(
 ) -> None:
     monkeypatch.setattr("api.http.connections.MOST_CONNECTIONS", 2)
     made = renewed(None, ["127.0.0.1"], now=time.time())
-    async with HttpServer(ROUTES, tls=ServingTls(made.leaf).context) as server:
+    async with HttpServer(ROUTES, tls=ServingTls(made.leaf)) as server:
         silent = [await connect(server) for _ in range(2)]
         trust = ssl.create_default_context(cadata=made.trusted.decode())
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trust)
@@ -337,7 +337,7 @@ async def test_a_tls_handshake_is_bounded_in_time(
 ) -> None:
     monkeypatch.setattr("api.http.connections.HEADER_SECONDS", SHORT_SECONDS)
     tls = ServingTls(renewed(None, ["127.0.0.1"], now=time.time()).leaf)
-    async with HttpServer(ROUTES, tls=tls.context) as server:
+    async with HttpServer(ROUTES, tls=tls) as server:
         silent, plain = await connect(server), await connect(server)
         await plain.send(FULL_GET)
         assert await silent.is_closed()

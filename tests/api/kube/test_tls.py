@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import ssl
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,7 +21,7 @@ from cryptography.x509.oid import NameOID
 from api.http.certificates import Certificates, ServingTls, renewed
 from api.http.server import HttpServer, Request, Response, Route, json_response
 from api.kube import errors
-from api.kube.client import KubeClient
+from api.kube.client import Connection, KubeClient
 from api.kube.kubeconfig import find_endpoint
 
 NAME = "api.berth.test"
@@ -35,11 +34,10 @@ async def version(request: Request) -> Response:
 
 @asynccontextmanager
 async def serving(certificates: Certificates, *, asks_clients: bool = False) -> AsyncIterator[HttpServer]:
-    context = ServingTls(certificates.leaf).context
+    tls = ServingTls(certificates.leaf)
     if asks_clients:
-        context.load_verify_locations(cadata=certificates.trusted.decode())
-        context.verify_mode = ssl.CERT_REQUIRED
-    async with HttpServer([Route("GET", "/version", version)], tls=context) as server:
+        tls.accept_clients(certificates.trusted.decode(), is_required=True)
+    async with HttpServer([Route("GET", "/version", version)], tls=tls) as server:
         yield server
 
 
@@ -50,7 +48,7 @@ def certificates() -> Certificates:
 
 @pytest.fixture(scope="module")
 def elsewhere() -> Certificates:
-    return renewed(None, [NAME], now=time.time())
+    return renewed(None, [NAME, "127.0.0.1"], now=time.time())
 
 
 @pytest.fixture
@@ -89,6 +87,13 @@ def write(folder: Path, server: str, cluster: dict[str, Any], user: dict[str, An
     }
     (folder / "config").write_text(yaml.safe_dump(config))
     return str(folder / "config")
+
+
+def put(file: Path, data: bytes) -> None:
+    """Put a new file in the place of the one that is there, as the kubelet does in a mounted Secret."""
+    other = file.with_suffix(".next")
+    other.write_bytes(data)
+    other.replace(file)
 
 
 def text(data: bytes) -> str:
@@ -167,6 +172,53 @@ async def test_a_client_certificate_may_come_of_an_exec_plugin(
 
     async with serving(certificates, asks_clients=True) as server:
         assert await ask(write(tmp_path, server.url, cluster, {"exec": plugin})) == "none"
+
+
+async def test_a_renewed_authority_is_trusted_without_a_restart(
+    certificates: Certificates, elsewhere: Certificates, tmp_path: Path
+) -> None:
+    (tmp_path / "ca.pem").write_bytes(certificates.trusted)
+    tls = ServingTls(certificates.leaf)
+
+    async with HttpServer([Route("GET", "/version", version)], tls=tls) as server:
+        kubeconfig = write(tmp_path, server.url, {"certificate-authority": "ca.pem"})
+        async with await KubeClient.connect(kubeconfig) as client:
+            await client.server_version()
+            tls.load(elsewhere.leaf)
+            put(tmp_path / "ca.pem", elsewhere.trusted)
+
+            assert await client.server_version() == "none"
+
+            # The former authority is not trusted any more; another lane has no connection yet.
+            tls.load(certificates.leaf)
+            with pytest.raises(errors.Unreachable, match="is not trusted"):
+                await client.request("GET", "/version", lane=Connection.EVENTS)
+
+
+async def test_a_renewed_client_certificate_is_shown_without_a_restart(
+    certificates: Certificates, elsewhere: Certificates, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def issue(authority: Certificates) -> None:
+        certificate, key = client_certificate(authority)
+        put(tmp_path / "jane.crt", certificate)
+        put(tmp_path / "jane.key", key)
+
+    issue(elsewhere)
+    cluster = {"certificate-authority-data": text(certificates.trusted)}
+    files = {"client-certificate": "jane.crt", "client-key": "jane.key"}
+
+    async with serving(certificates, asks_clients=True) as server:
+        async with await KubeClient.connect(write(tmp_path, server.url, cluster, files)) as client:
+            with pytest.raises(errors.Unreachable):
+                await client.server_version()
+
+            put(tmp_path / "jane.crt", b"half")
+            with pytest.raises(errors.Unreachable):
+                await client.server_version()
+            assert "tls_files_not_taken" in caplog.text
+
+            issue(certificates)
+            assert await client.server_version() == "none"
 
 
 async def test_https_spoken_to_a_plain_server_is_reported(tmp_path: Path) -> None:

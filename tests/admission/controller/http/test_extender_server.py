@@ -142,7 +142,7 @@ async def test_with_an_authority_of_clients_it_answers_kube_scheduler_and_probes
         (tmp_path / file).write_bytes(data)
     tls = ssl.create_default_context(cadata=authority.certificate.decode())
     await asyncio.to_thread(
-        present, tls, tmp_path / "client.pem", make_client(name, authority) if name else None
+        show, tls, tmp_path / "client.pem", make_client(name, authority) if name else None
     )
 
     async with running(
@@ -162,7 +162,7 @@ async def test_with_an_authority_of_clients_it_answers_kube_scheduler_and_probes
             assert answer.status == want
 
 
-def present(tls: ssl.SSLContext, file: Path, client: KeyPair | None) -> None:
+def show(tls: ssl.SSLContext, file: Path, client: KeyPair | None) -> None:
     """Let clients of this context show the certificate, if there is one."""
     if client is not None:
         file.write_bytes(client.certificate + client.key)
@@ -178,7 +178,7 @@ async def test_a_client_of_another_authority_gets_no_connection(
         (tmp_path / file).write_bytes(data)
     tls = ssl.create_default_context(cadata=authority.certificate.decode())
     await asyncio.to_thread(
-        present, tls, tmp_path / "client.pem", make_client("system:kube-scheduler", other)
+        show, tls, tmp_path / "client.pem", make_client("system:kube-scheduler", other)
     )
 
     async with (
@@ -193,3 +193,38 @@ async def test_a_client_of_another_authority_gets_no_connection(
         with pytest.raises((aiohttp.ClientError, ssl.SSLError)):
             async with session.get(f"{url}/healthz", ssl=tls) as answer:
                 await answer.read()
+
+
+async def test_a_renewed_authority_of_clients_takes_effect_without_a_restart(
+    embedded_server: EmbeddedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("admission.controller.http.client_authority.LOOK_SECONDS", 0.01)
+    former, present = make_authority(now=time.time()), make_authority(now=time.time())
+    server = make_leaf(former, ["127.0.0.1"], now=time.time())
+    for file, data in (("ca", former.certificate), ("crt", server.certificate), ("key", server.key)):
+        (tmp_path / file).write_bytes(data)
+
+    async def answers(url: str, authority: KeyPair) -> bool:
+        tls = ssl.create_default_context(cadata=former.certificate.decode())
+        client = make_client("system:kube-scheduler", authority)
+        await asyncio.to_thread(show, tls, tmp_path / "client.pem", client)
+        try:
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(f"{url}/v1/trainingjobs", ssl=tls) as answer,
+            ):
+                return answer.status == 200
+        except (aiohttp.ClientError, ssl.SSLError):
+            return False
+
+    files = {name: str(tmp_path / file) for name, file in (("tls_certificate", "crt"), ("tls_key", "key"))}
+    async with running(embedded_server.kubeconfig, client_ca=str(tmp_path / "ca"), **files) as url:
+        assert (await answers(url, former), await answers(url, present)) == (True, False)
+
+        (tmp_path / "ca").write_text("-----BEGIN CERTIFICATE-----")
+        (tmp_path / "ca").write_bytes(present.certificate)
+
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not await answers(url, present):
+                await asyncio.sleep(0.01)
+        assert not await answers(url, former)

@@ -6,14 +6,16 @@ import asyncio
 import base64
 import json
 import ssl
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import aiohttp
 import pytest
 
-from admission.controller.http import serving_certificates
+from admission.controller.http import client_authority, serving_certificates
 from admission.controller.http.listening import listen
 from admission.controller.http.port_certificates import PortCertificates
 from admission.controller.http.ports import SidePorts
@@ -25,6 +27,7 @@ from api.kube import resources
 from api.kube.client import KubeClient
 from tests.admission.controller.fakes import FakeClock
 from tests.admission.controller.known import Known
+from tests.admission.controller.proxying import make_client
 from tests.embedded import EmbeddedCluster
 
 NAMESPACE = "default"
@@ -43,6 +46,7 @@ def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let certificates be looked at again at once, which otherwise takes up to six hours."""
     monkeypatch.setattr(serving_certificates, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(serving_certificates, "FILE_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(client_authority, "LOOK_SECONDS", 0.01)
 
 
 @asynccontextmanager
@@ -61,7 +65,8 @@ async def listening(client: KubeClient, clock: FakeClock, **given: str) -> Async
     await ports.prepare()
     async with AsyncExitStack() as stack:
         urls = {port.name: await listen(stack, port) for port in ports.ports()}
-        tasks = [asyncio.create_task(running, name=name) for name, running in certificates.tasks()]
+        running = [*certificates.tasks(), *ports.tasks()]
+        tasks = [asyncio.create_task(one, name=name) for name, one in running]
         try:
             yield urls
         finally:
@@ -127,3 +132,38 @@ async def test_a_certificate_of_our_own_that_is_due_is_renewed_on_every_port_tha
             while (second := await leaf()) == first:
                 await asyncio.sleep(0.01)
         await reach(ports, second)
+
+
+async def test_a_front_proxy_of_a_renewed_authority_may_ask_without_a_restart(
+    client: KubeClient, tmp_path: Path
+) -> None:
+    former, present = (make_authority(now=time.time()) for _ in range(2))
+    name = "extension-apiserver-authentication"
+
+    def published(authority: KeyPair) -> bytes:
+        data = {"requestheader-client-ca-file": authority.certificate.decode()}
+        return json.dumps({"metadata": {"name": name}, "data": data}).encode()
+
+    async def answers(url: str, authority: KeyPair) -> bool:
+        held = json.loads(await client.get(resources.SECRETS, SECRET, NAMESPACE))
+        tls = ssl.create_default_context(cadata=base64.b64decode(held["data"]["ca.crt"]).decode())
+        own = make_client("front-proxy-client", authority)
+        (tmp_path / "client.pem").write_bytes(own.certificate + own.key)
+        tls.load_cert_chain(tmp_path / "client.pem")
+        try:
+            async with aiohttp.ClientSession() as session, session.get(f"{url}/apis", ssl=tls) as answer:
+                return answer.status == 200
+        except (aiohttp.ClientError, ssl.SSLError):
+            return False
+
+    await client.create(resources.CONFIG_MAPS, published(former), "kube-system")
+    async with listening(client, FakeClock(time.time()), bind="0.0.0.0") as urls:
+        url = urls["visibility"]
+        assert (await answers(url, former), await answers(url, present)) == (True, False)
+
+        await client.merge_patch(resources.CONFIG_MAPS, name, published(present), "kube-system")
+
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not await answers(url, present):
+                await asyncio.sleep(0.01)
+        assert not await answers(url, former)

@@ -13,8 +13,9 @@ import aiohttp
 import msgspec
 import pytest
 
-from admission.controller.http.client_authority import ClientAuthority
-from admission.controller.http.visibility import Visibility, find_front_proxy, render_error
+from admission.controller.http.client_authority import ClientAuthority, Clients
+from admission.controller.http.front_proxy import find_front_proxy
+from admission.controller.http.visibility import Visibility, render_error
 from admission.controller.runtime.large_reads import LargeReads
 from api.http.certificates import KeyPair, ServingTls, make_authority, make_leaf
 from api.http.server import HttpServer
@@ -57,7 +58,7 @@ def make_known() -> Known:
 
 
 @asynccontextmanager
-async def serving(visibility: Visibility, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+async def serving(visibility: Visibility, tls: ServingTls | None = None) -> AsyncIterator[str]:
     """Serve; yield the URL."""
     async with HttpServer(visibility.routes(), render_error=render_error, tls=tls) as server:
         yield server.url
@@ -251,9 +252,9 @@ async def test_discovery_leads_from_the_group_to_its_resources(url: str) -> None
 @asynccontextmanager
 async def behind_a_proxy(proxy: ClientAuthority, authority: KeyPair) -> AsyncIterator[str]:
     tls = ServingTls(make_leaf(authority, ["127.0.0.1"], now=NOW))
-    proxy.require(tls.context)
+    clients = Clients(proxy, tls, is_required=True)
     async with serving(
-        Visibility(make_known().cluster_state, LargeReads(FakeClock()), lambda: True, proxy), tls.context
+        Visibility(make_known().cluster_state, LargeReads(FakeClock()), lambda: True, clients), tls
     ) as url:
         yield url
 
