@@ -87,14 +87,14 @@ async def run_extender(
             stack.push_async_callback(shared.close)
             extender = Extender(watch, SystemClock(), rules=options.rules, shared=shared)
             certificates = await _certificates(options)
-            port, clients = await _port(options, watch, extender, certificates)
+            port, clients = _port(options, watch, extender, certificates)
             on_listening({port.name: await listen(stack, port, on_refused=on_refused)})
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(watch.run(), name="watch-nodes-and-pods")]
                 if certificates is not None:
                     tasks.append(group.create_task(certificates.run(), name="certificates"))
                 if clients is not None:
-                    following = clients.follow(partial(_accepted, options))
+                    following = clients.follow(partial(asyncio.to_thread, _accepted, options))
                     tasks.append(group.create_task(following, name="client-authority"))
                 if options.config_file is not None:
                     file = ConfigFile(Path(options.config_file), partial(_take_settings, extender, options))
@@ -123,7 +123,7 @@ async def _call_when_synced(watch: NodePodWatch, on_ready: Callable[[], None]) -
     on_ready()
 
 
-async def _port(
+def _port(
     options: ExtenderOptions,
     watch: NodePodWatch,
     extender: Extender,
@@ -134,7 +134,7 @@ async def _port(
     routes, tls, clients = [*extender.routes(), *extender.state_routes()], None, None
     if certificates is not None:
         tls = certificates.serving_tls()
-    if tls is not None and (authority := await _accepted(options)) is not None:
+    if tls is not None and (authority := _accepted(options)) is not None:
         clients = Clients(authority, tls, is_required=False)
         routes = [replace(route, handler=clients.guarded(route.handler)) for route in routes]
     elif not is_loopback(options.bind):
@@ -150,7 +150,7 @@ async def _port(
     return port, clients
 
 
-async def _accepted(options: ExtenderOptions) -> ClientAuthority | None:
+def _accepted(options: ExtenderOptions) -> ClientAuthority | None:
     """Return whose certificates are accepted, as the file says it now; None without one. Raises OSError."""
     if options.client_ca is None:
         return None

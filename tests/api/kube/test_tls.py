@@ -207,18 +207,20 @@ async def test_a_renewed_client_certificate_is_shown_without_a_restart(
     cluster = {"certificate-authority-data": text(certificates.trusted)}
     files = {"client-certificate": "jane.crt", "client-key": "jane.key"}
 
-    async with serving(certificates, asks_clients=True) as server:
-        async with await KubeClient.connect(write(tmp_path, server.url, cluster, files)) as client:
-            with pytest.raises(errors.Unreachable):
-                await client.server_version()
+    async with (
+        serving(certificates, asks_clients=True) as server,
+        await KubeClient.connect(write(tmp_path, server.url, cluster, files)) as client,
+    ):
+        with pytest.raises(errors.Unreachable):
+            await client.server_version()
 
-            put(tmp_path / "jane.crt", b"half")
-            with pytest.raises(errors.Unreachable):
-                await client.server_version()
-            assert "tls_files_not_taken" in caplog.text
+        put(tmp_path / "jane.crt", b"half")
+        with pytest.raises(errors.Unreachable):
+            await client.server_version()
+        assert "tls_files_not_taken" in caplog.text
 
-            issue(certificates)
-            assert await client.server_version() == "none"
+        issue(certificates)
+        assert await client.server_version() == "none"
 
 
 async def test_https_spoken_to_a_plain_server_is_reported(tmp_path: Path) -> None:

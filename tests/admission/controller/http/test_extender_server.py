@@ -177,9 +177,7 @@ async def test_a_client_of_another_authority_gets_no_connection(
     for file, data in (("ca", authority.certificate), ("crt", server.certificate), ("key", server.key)):
         (tmp_path / file).write_bytes(data)
     tls = ssl.create_default_context(cadata=authority.certificate.decode())
-    await asyncio.to_thread(
-        show, tls, tmp_path / "client.pem", make_client("system:kube-scheduler", other)
-    )
+    await asyncio.to_thread(show, tls, tmp_path / "client.pem", make_client("system:kube-scheduler", other))
 
     async with (
         running(
