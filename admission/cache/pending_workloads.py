@@ -54,8 +54,8 @@ class PendingWorkloads:
         # By pending Workload: the evictions it joined, of Workloads that save a checkpoint for another one.
         self.joined: dict[WorkloadKey, tuple[Evict, ...]] = {}
         self.turns = LeastAttained()
-        # The uids of preemptors that Workloads were evicted for, as recorded in the evicted objects.
-        self._owed: set[str] = set()
+        # By the uid of a preemptor the Workloads that were evicted for it, as recorded in these objects.
+        self._owed: dict[str, set[WorkloadKey]] = {}
         # Pending Workloads whose run time is predicted from runs of their kind, by that kind.
         self._alike: dict[tuple[str, str], dict[WorkloadKey, WorkloadRecord]] = {}
         # The orderings that places in the queues were computed by. A change means to compute them again.
@@ -110,13 +110,26 @@ class PendingWorkloads:
         request = eviction_request(after) if not after.is_finished else None
         # Removed first, even to be added again: it may name another one now.
         if former is not None:
-            self._owed.discard(former.preemptor_uid)
+            self._forget_victim(former.preemptor_uid, after.key)
         if request is not None and request.preemptor_uid:
-            self._owed.add(request.preemptor_uid)
+            self._owed.setdefault(request.preemptor_uid, set()).add(after.key)
             # If the preemptor is not known yet, it is put first when it comes in.
             record = self._index.by_uid.get(request.preemptor_uid)
             if record is not None:
                 self._put_first(record)
+
+    def note_gone(self, workload: Workload) -> None:
+        """Forget what a Workload whose object no longer exists was evicted for, and was owed."""
+        self._owed.pop(workload.uid, None)
+        if (request := eviction_request(workload)) is not None:
+            self._forget_victim(request.preemptor_uid, workload.key)
+
+    def _forget_victim(self, preemptor_uid: str, victim: WorkloadKey) -> None:
+        """Forget one victim. A preemptor is owed its place for as long as another victim names it."""
+        victims = self._owed.get(preemptor_uid, set())
+        victims.discard(victim)
+        if not victims:
+            self._owed.pop(preemptor_uid, None)
 
     def _put_first(self, record: WorkloadRecord) -> None:
         """Let a preemptor that other Workloads were evicted for come first in its queue."""

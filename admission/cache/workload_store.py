@@ -124,6 +124,7 @@ class WorkloadStore:
             self._unplaced.pop(key, None)
             self._unread.discard(key)
             self.pending.join(key, ())
+            self.pending.note_gone(record.workload)
             del self.index.records[key]
             self.index.by_uid.pop(record.workload.uid, None)
             self._dependants.pop(key, None)

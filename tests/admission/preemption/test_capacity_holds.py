@@ -212,6 +212,48 @@ def test_a_new_leader_lets_a_known_preemptor_come_first(known_by: str | None) ->
 
 
 @pytest.mark.parametrize(
+    ("going", "want"),
+    [
+        pytest.param(["victim"], ["preemptor"], id="the other one still names it"),
+        pytest.param(["victim", "other"], ["victim"], id="none names it any more"),
+    ],
+)
+@pytest.mark.parametrize("how", ["its request is removed", "it is deleted and created again"])
+def test_a_preemptor_comes_first_for_as_long_as_one_of_its_victims_names_it(
+    going: list[str], want: list[str], how: str
+) -> None:
+    preemptor = make_workload("preemptor", queue="a", gpus=8, at=3)
+    request = EvictionRequest(
+        reason=EvictionReason.PREEMPTED,
+        requested_at=900,
+        deadline=990,
+        ask_at=900,
+        reserved_at=1,
+        preemptor=preemptor.key,
+        preemptor_uid=preemptor.uid,
+    )
+    plain = {
+        name: make_workload(name, queue="a", gpus=8, priority=5, at=at)
+        for at, name in enumerate(("victim", "other"), start=1)
+    }
+    annotations = {EVICTION: render_request(request, namespace=preemptor.key.namespace)}
+    world = World().put(
+        AdmissionPolicy(name="policy", preemption=PreemptionRules()),
+        make_cluster_queue("a", quota=8, queueing_strategy=QueueingStrategy.BEST_EFFORT_FIFO),
+        *(replace(one, annotations=annotations) for one in plain.values()),
+    )
+    for name in going:
+        if how != "its request is removed":
+            world.remove(Workload, plain[name].key)
+        world.put(plain[name])
+
+    # It comes into the queue last: what it is owed is known from its victims alone.
+    world.put(preemptor)
+
+    assert admits(world.cycle()) == want
+
+
+@pytest.mark.parametrize(
     "change",
     [
         pytest.param({"uid": "former"}, id="it was for another of the same name"),
