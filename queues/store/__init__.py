@@ -9,6 +9,7 @@ Modules, in reading order:
     redis_plan        the plan in Redis
     fabric_choices    in which fabric each training job is expected, for the replicas of the extender
     redis_scripts     how scripts are sent: at most twice, within 250 ms
+    answer_time       how long an answer is awaited
     lua               the scripts of the folder `scripts`, one for each transition
     keys              every key
     clients           the client for a URL: one server, a primary that Sentinels name, a node of a cluster

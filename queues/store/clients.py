@@ -108,7 +108,7 @@ class _TlsConnection(SSLConnection):
         # Not each time: a new context takes 40 ms, and a lost Redis is probed often.
         if read != self._tls_files:
             self._tls_files, tls.context = read, None
-        return super()._connection_arguments()  # type: ignore[no-any-return, no-untyped-call]
+        return super()._connection_arguments()
 
 
 def _read_files_again(pool: ConnectionPool) -> None:

@@ -1,10 +1,10 @@
 """The execution of scripts in Redis: each is one transition and is sent at most twice.
 
 The library's own retries are turned off; it would repeat a call ten times. A call that gets no answer within
-half of 250 ms is sent once more on another connection, and then fails with StoreUnreachable. A repeat is
-harmless: commits are identified by their request id, writes of the plan by their version, and the other
-transitions state a result. The time that a caller waits for a free connection does not count, because it
-says nothing about Redis.
+half of 250 ms is sent once more on another connection, and then fails with StoreUnreachable. Time in which
+this process did not run does not count (`queues.store.answer_time`), nor does the time that a caller waits
+for a free connection: neither says anything about Redis. A repeat is harmless: commits are identified by
+their request id, writes of the plan by their version, and the other transitions state a result.
 
 A write that replicas or disks must have (`queues.store.replication`) is followed by WAIT or WAITAOF on the
 same connection. If they do not, that is like a call without an answer: StoreUnreachable.
@@ -30,6 +30,7 @@ from queues.reservations.reservations import (
 )
 from queues.store import lua
 from queues.store.access import StoreAccess
+from queues.store.answer_time import answer_within
 from queues.store.clients import CONNECTIONS, SLOW_SECONDS, to_client
 from queues.store.faults import StoreLocation, to_reservation_error, unreachable, without_password
 from queues.store.keys import Keys
@@ -215,7 +216,7 @@ class RedisScripts:
     async def _send(self, command: Sequence[Any], *, seconds: float, execute: Execute | None = None) -> Any:
         try:
             # A call cancelled here closes its connection, so a later call cannot receive its late answer.
-            async with asyncio.timeout(seconds):
+            async with answer_within(seconds):
                 return await (execute or self._execute)(*command)
         except redis.exceptions.NoScriptError:
             raise _ScriptUnknown from None
