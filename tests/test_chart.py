@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -190,6 +191,62 @@ def test_with_a_redis_of_its_own_a_cluster_gets_no_other() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("values", "files"),
+    [
+        pytest.param((), {"--redis-ca": "ca.crt"}, id="a private authority"),
+        pytest.param(
+            ("redis.external.clientCertificate=true",),
+            {"--redis-ca": "ca.crt", "--redis-certificate": "tls.crt", "--redis-key": "tls.key"},
+            id="a certificate of the controller too",
+        ),
+    ],
+)
+def test_a_redis_of_its_own_is_reached_with_the_files_of_a_secret(
+    values: tuple[str, ...], files: dict[str, str]
+) -> None:
+    url = "rediss+sentinel://b@r.example:26379/main"
+    given = ("redis.enabled=false", f"redis.url={url}", "redis.external.tlsSecret=of-redis", *values)
+    pod = controller(rendered(*given))
+
+    assert tls_files(pod) == ("of-redis", files)
+    assert f"--redis={url}" in pod["containers"][0]["args"]
+
+
+def tls_files(pod: Object) -> tuple[str, dict[str, str]]:
+    """Return the Secret of a controller's TLS with Redis, and by flag the file of it that the flag names."""
+    (container,) = pod["containers"]
+    (place,) = (one["mountPath"] for one in container["volumeMounts"] if one["name"] == "redis-tls")
+    (secret,) = (one["secret"] for one in pod["volumes"] if one["name"] == "redis-tls")
+    given = (arg.partition("=") for arg in container["args"])
+    found = {flag: path.removeprefix(f"{place}/") for flag, _, path in given if path.startswith(f"{place}/")}
+    assert {(item["key"], item["path"]) for item in secret["items"]} == {(n, n) for n in found.values()}
+    return secret["secretName"], found
+
+
+def test_the_example_of_another_redis_in_the_docs_renders_as_with_helm(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "running.md").read_text()
+    example = text.partition("# kustomization.yaml with a Redis of your own\n")[2].partition("```")[0]
+    shutil.copytree(ROOT / "deploy", tmp_path / "deploy", symlinks=True)
+    (tmp_path / "kustomization.yaml").write_text(example)
+    url = "rediss://berth@redis.example:6379/0"
+    values = [
+        "redis.enabled=false",
+        f"redis.url={url}",
+        "redis.external.tlsSecret=redis-client",
+        "redis.external.clientCertificate=true",
+    ]
+
+    found, want = kustomized(str(tmp_path)), rendered("namespace.create=true", *values)
+
+    assert tls_files(controller(found)) == tls_files(controller(want))
+    for pod in map(controller, (found, want)):
+        # A merge puts what the patch names first.
+        pod["volumes"].sort(key=lambda volume: str(volume["name"]))
+        pod["containers"][0]["args"].sort()
+    assert found == want
+
+
 def test_redis_and_the_controller_use_secrets_by_the_names_of_the_values() -> None:
     objects = rendered("redis.secret.name=keys", "redis.tls.name=certificate")
     redis = objects["StatefulSet", NAMESPACE, "berth-redis"]["spec"]["template"]["spec"]
@@ -249,6 +306,16 @@ def test_the_keys_of_the_secret_are_made_at_the_installation() -> None:
         pytest.param("integrations.ray=false", "integrations.ray", id="an integration that does not exist"),
         pytest.param("redis.enabled=false", "redis.url", id="no Redis at all"),
         pytest.param("image.digest=abc", "image/digest", id="a digest that is none"),
+        pytest.param(
+            "redis.enabled=false,redis.url=redis://r,redis.external.tlsSecret=t",
+            "redis.external.tlsSecret",
+            id="files of TLS for a URL without TLS",
+        ),
+        pytest.param(
+            "redis.enabled=false,redis.url=rediss://r,redis.external.clientCertificate=true",
+            "redis.external.clientCertificate",
+            id="a certificate without its Secret",
+        ),
     ],
 )
 def test_a_wrong_value_is_named(value: str, named: str) -> None:
