@@ -13,6 +13,7 @@ Modules, in reading order:
     spec_cache            queues, flavors, policies, namespaces and priority classes
     node_cache            nodes as far as placement needs them, their faults and their labels
     placed_pods           pods that are placed by topology, and those that wait at their gate
+    leaving_pods          pods of elastic Jobs that have yet to end
     ending_pods           pods that may be given up if their node cannot be reached
     slice_chains          the slices of elastic Jobs
     node_pod_watch        the one watch of nodes and pods, for placement and extender

@@ -8,11 +8,13 @@ from the moment that kube-scheduler finds no node for them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
 
+from admission.controller.cluster_state.leaving_pods import LeavingPods
 from admission.controller.cluster_state.observers import Observers
 from admission.controller.cluster_state.slice_chains import SliceChains
 from admission.controller.runtime.clock import Clock
@@ -44,6 +46,7 @@ class PlacedPods:
         self._clock = clock
         self._chains = chains
         self._mark = chains.mark_pods_of
+        self._leaving = LeavingPods(self._mark_chain)
         self._pods: dict[str, _Known] = {}
         self._by_workload: dict[WorkloadKey, dict[str, None]] = {}
 
@@ -53,6 +56,7 @@ class PlacedPods:
         if change.type is ChangeType.DELETED:
             self._engine.objects.remove(PodUsage, (metadata.namespace, metadata.name), now=now)
             self._forget(metadata.uid)
+            self._leaving.forget(metadata.uid)
             return
         self._engine.objects.upsert(to_pod_usage(change.object), now=now)
         self._see_placed(change.object)
@@ -70,6 +74,18 @@ class PlacedPods:
             else replace(one.pod, promised=one.promised, address=one.promised_address)
             for one in known
         )
+
+    def leaving(self, chain: WorkloadKey) -> Mapping[str, int]:
+        """Return by pod set how many pods of an elastic Job were told to end and have not."""
+        return self._leaving.of(chain)
+
+    def in_use(self, chain: WorkloadKey) -> Mapping[str, int]:
+        """Return by pod set how many pods of an elastic Job run, or may start to, or have yet to end."""
+        counts = Counter(self._leaving.of(chain))
+        # A pod whose patch is in flight may be past its gate.
+        past_gate = (one for one in self.pods_of(chain) if not one.is_elastic or one.promised is not None)
+        counts.update(one.labels.get(keys.POD_SET, "") for one in past_gate)
+        return counts
 
     def promise(self, write: Write) -> None:
         """Record that a patch that ungates a pod is in flight."""
@@ -107,6 +123,7 @@ class PlacedPods:
         return not pod.node or self._engine.nodes.is_in_place(workload, pod_set, pod.node)
 
     def _see_placed(self, obj: PodObject) -> None:
+        self._leaving.see(obj)
         metadata = obj.metadata
         annotations = metadata.annotations or {}
         # The slices of an elastic Job have the same pods, whichever of them their template was written for.
@@ -178,6 +195,12 @@ class PlacedPods:
             del self._by_workload[known.workload]
         # The domain that it leaves may be needed by another pod that waits at its gate.
         self._mark(known.workload)
+        self._chains.mark_owners_of(known.workload)
+
+    def _mark_chain(self, chain: WorkloadKey) -> None:
+        # The Job's slice may count fewer pods now, and another pod may have its place.
+        self._mark(chain)
+        self._chains.mark_owners_of(chain)
 
 
 def _is_kept(obj: PodObject, workload: Workload | None) -> bool:

@@ -83,6 +83,7 @@ class ReconcileContexts:
             is_pod_selected=self._is_pod_selected,
             is_domain=self.engine.nodes.is_domain,
             awaits_ends=self._awaits_ends,
+            pods_in_use=self.placed_pods.in_use,
             saved_at=lambda job: self.workload_pods.saved_at(job.uid),
             ancestor=self.ancestors.of,
             read=self.ancestors.read,
@@ -127,6 +128,7 @@ class ReconcileContexts:
             cluster_queue_stop=cluster_queue.stop_policy if cluster_queue is not None else None,
             settings=self.settings.lifecycle,
             pods=self.placed_pods.pods_of(workload.chain),
+            leaving=self.placed_pods.leaving(workload.chain),
             faults=self.nodes.faults(workload),
             misplaced=self.placed_pods.misplaced(workload),
             # If many nodes fail at once, the cause is something larger (a network, for example), and no gang

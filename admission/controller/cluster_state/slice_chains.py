@@ -15,12 +15,19 @@ from api.workload import Workload, WorkloadKey
 class SliceChains:
     """The slices that have not finished.
 
-    `mark` is called for a Workload whose next step may depend on another slice or on a pod. `need_pods` is
-    called once there is a slice.
+    `mark` is called for a Workload whose next step may depend on another slice or on a pod, and `mark_owner`
+    with the uid of an elastic Job. `need_pods` is called once there is a slice.
     """
 
-    def __init__(self, mark: Callable[[WorkloadKey], None], *, need_pods: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        mark: Callable[[WorkloadKey], None],
+        *,
+        mark_owner: Callable[[str], None],
+        need_pods: Callable[[], None],
+    ) -> None:
         self._mark = mark
+        self._mark_owner = mark_owner
         self._need_pods = need_pods
         self._slices: dict[WorkloadKey, dict[WorkloadKey, Workload]] = {}
 
@@ -53,3 +60,9 @@ class SliceChains:
         self._mark(named)
         for key in self._slices.get(named, ()):
             self._mark(key)
+
+    def mark_owners_of(self, named: WorkloadKey) -> None:
+        """Mark the elastic Job whose pods name this Workload."""
+        for uid in {one.owner_uid for one in self._slices.get(named, {}).values()}:
+            if uid is not None:
+                self._mark_owner(uid)

@@ -13,7 +13,7 @@ from api.jobs.pod import Pod
 from api.jobs.queued_object import QueuedJob
 from api.objects.common import WireToleration
 from api.reason_words import ReasonWords
-from api.workload import PodSetAssignment, Workload
+from api.workload import PodSetAssignment, Workload, WorkloadKey
 
 FlavorInjection = Callable[[PodSetAssignment], tuple[Mapping[str, str], Sequence[WireToleration]]]
 
@@ -94,7 +94,8 @@ class JobContext:
     integrations.podOptions on the namespace and labels of a pod that is queued itself. `is_domain`
     returns whether a value names a domain of any topology. `awaits_ends` returns whether a Workload's
     quota is kept until the last pod of its Job has ended. `saved_at` returns when a Job's last checkpoint
-    was complete, as its pods report. `may_use_class` returns whether a WorkloadPriorityClass may be used
+    was complete, as its pods report. `pods_in_use` returns how many pods of each pod set of an elastic Job,
+    by its first slice, run or have yet to end. `may_use_class` returns whether a WorkloadPriorityClass may be used
     in a namespace, `may_use_pod_class` the same of a PriorityClass. `ancestor` and `pod_owner` judge the
     controllers that a Job and a new pod name. `gang` returns what the PodGroup of these labels in a
     namespace asks for; None: PodGroups are not read. `read` returns an object that an
@@ -107,6 +108,7 @@ class JobContext:
     is_pod_selected: Callable[[str, Mapping[str, str]], bool] = lambda *_: True
     is_domain: Callable[[str], bool] = lambda _: True
     saved_at: Callable[[QueuedJob], float | None] = lambda _: None
+    pods_in_use: Callable[[WorkloadKey], Mapping[str, int]] = lambda _: {}
     awaits_ends: Callable[[Workload], bool] = lambda _: False
     ancestor: Callable[[QueuedJob], Ancestor] = lambda _: Ancestor.NONE
     pod_owner: Callable[[Pod], PodOwner] = lambda _: PodOwner.NONE

@@ -94,6 +94,12 @@ class OwnerView(View):
         return {one.name: one.count for one in self.own_pod_sets}
 
     @property
+    def in_use(self) -> Mapping[str, int]:
+        """Return how many of its pods have been seen that run or have yet to end: it does not say so."""
+        admitted = self.slices.admitted
+        return {} if admitted is None else self.context.pods_in_use(admitted.workload.chain)
+
+    @property
     def is_left_alone(self) -> bool:
         """Return whether it runs on what another object has, so that it is not queued at all."""
         return self.row.is_left_alone(self.body)

@@ -1,7 +1,6 @@
 """The slices of an elastic Job: what its Workloads need when its number of pods changes while it runs.
 
-    fewer pods                     its slice counts fewer as its pods end, of a kind that says how many have
-                                   not; of others at once
+    fewer pods                     its slice counts fewer as its pods end
     more pods, nothing admitted    its slice counts more
     more pods, one admitted        another slice replaces it once that has quota for all of them; until then
                                    what was added waits at its gate (`admission.reconcile.workload.ungate`)

@@ -162,7 +162,7 @@ class View(ABC):
 
     @property
     def in_use(self) -> Mapping[str, int]:
-        """Return how many pods of each pod set run or have yet to end, for a kind of which that is known."""
+        """Return how many pods of each pod set of an elastic Job run or have yet to end."""
         return {}
 
     def thaw(self) -> tuple[Action, ...] | None:

@@ -134,7 +134,8 @@ class LifecycleContext:
     `queue_problem`: why it cannot be considered for admission; None if it can. `required_checks`: the
     admission checks that it has to pass now. `has_unread_requests`: the problem is that its requests, of
     devices say, cannot be counted. A stop policy of None means that the queue does not exist.
-    `pods`: those of its pods that were placed by topology, the first seen first. `faults`: those of the nodes
+    `pods`: those of its pods that were placed by topology, the first seen first. `leaving`: how many pods of
+    each pod set of an elastic Job were told to end and have not. `faults`: those of the nodes
     that it was placed on; None while nodes are not known. `recovery`: the policy for leaving such nodes, None
     while so many have failed that no pods are moved. `replaces_several`: a policy replaces several at once.
     `misplaced`: pods that are bound outside of their domains. `planned`: its promised start. `expected_at`:
@@ -154,6 +155,7 @@ class LifecycleContext:
     cluster_queue_stop: StopPolicy | None = StopPolicy.NONE
     settings: LifecycleSettings = field(default_factory=LifecycleSettings)
     pods: tuple[PlacedPod, ...] = ()
+    leaving: Mapping[str, int] = field(default_factory=dict)
     faults: tuple[NodeFault, ...] | None = None
     recovery: Recovery | None = None
     replaces_several: bool = False

@@ -57,7 +57,7 @@ def answer_gated_pods(look: Look) -> Answer:
 def answer_elastic_pods(look: Look) -> Answer:
     """Ungate pods of an elastic Job, as many as its admitted slice counts and do not run already.
 
-    The pods of all slices are the same ones: those beyond the count wait for a slice that counts them. Of
+    Pods that were told to end run until they have. The pods of all slices are the same ones: those beyond the count wait for a slice that counts them. Of
     those that wait, the ones with a place come first, and then the first by name.
     Source: Kueue, pkg/controller/elasticjobs.
     """
@@ -69,7 +69,8 @@ def answer_elastic_pods(look: Look) -> Answer:
         pods = [pod for pod in look.context.pods if pod.labels.get(keys.POD_SET) == pod_set.name]
         # A patch that is in flight counts, whichever gate it removes.
         waiting = [pod for pod in pods if pod.is_elastic and pod.promised is None]
-        room = max(0, pod_set.count - (len(pods) - len(waiting)))
+        running = len(pods) - len(waiting) + look.context.leaving.get(pod_set.name, 0)
+        room = max(0, pod_set.count - running)
         waiting.sort(key=lambda pod: (pod.is_gated, pod.name))
         writes += [_ungate_elastic(pod) for pod in waiting[:room]]
     return tuple(writes) or None

@@ -309,7 +309,8 @@ def test_the_slices_of_a_finished_job_finish_with_it() -> None:
 
 def test_a_raycluster_with_an_autoscaler_gets_more_workers_and_fewer() -> None:
     sample = next(one for one in SAMPLES if one.row is RAY_CLUSTER)
-    world = World()
+    in_use: dict[str, int] = {}
+    world = World(job_context=context(pods_in_use=lambda _: in_use))
     body = sample.object(annotations=ELASTIC)
     body["spec"]["enableInTreeAutoscaling"] = True
     world.add(body)
@@ -326,13 +327,22 @@ def test_a_raycluster_with_an_autoscaler_gets_more_workers_and_fewer() -> None:
     replicas(first + 2)
     world.admit(newest(world))
     world.settle()
+    workers = world.workload(newest(world))[0].pod_sets[1].name
+    in_use[workers] = first + 2
     replicas(1)
 
-    found = sorted((one for one, _ in world.workloads()), key=lambda one: one.created_at)
-    assert [(one.pod_sets[1].count, _state(one)) for one in found] == [
-        (first, "WorkloadSliceReplaced"),
-        (1, "admitted"),
-    ]
+    def counts() -> list[tuple[int, str]]:
+        found = sorted((one for one, _ in world.workloads()), key=lambda one: one.created_at)
+        return [(one.pod_sets[1].count, _state(one)) for one in found]
+
+    # Its workers have yet to end, one after the other.
+    assert counts() == [(first, "WorkloadSliceReplaced"), (first + 2, "admitted")]
+    in_use[workers] = first + 1
+    world.settle()
+    assert counts() == [(first, "WorkloadSliceReplaced"), (first + 1, "admitted")]
+    in_use[workers] = 1
+    world.settle()
+    assert counts() == [(first, "WorkloadSliceReplaced"), (1, "admitted")]
     spec = world.objects["RayCluster", "j"]["spec"]
     assert (spec["suspend"], spec["workerGroupSpecs"][0]["replicas"]) == (False, 1)
     gates = [

@@ -11,6 +11,7 @@ from admission.decisions.api_writes import Purpose, Write
 from admission.reconcile.workload.context import LifecycleContext, PlacedPod
 from admission.reconcile.workload.reconcile import reconcile_workload
 from admission.reconcile.workload.ungate import ungate
+from api import keys
 from api.objects.templates import WirePodTemplate
 from api.workload import (
     Admission,
@@ -218,3 +219,48 @@ def _gated_twice(pod: PlacedPod) -> PlacedPod:
         gates=(GATE, "of-others"),
         node_selector={},
     )
+
+
+def waiting(name: str) -> PlacedPod:
+    """Return a pod that waits at the gate of its elastic Job."""
+    return replace(make_pod(name, node="n0"), gates=(keys.ELASTIC_GATE,))
+
+
+@pytest.mark.parametrize(
+    ("pods", "leaving", "want"),
+    [
+        pytest.param(
+            [make_pod("a", node="n0"), waiting("b"), waiting("c"), waiting("d")],
+            0,
+            ["b", "c"],
+            id="as many as are counted",
+        ),
+        pytest.param(
+            [make_pod("a", node="n0"), waiting("b"), waiting("c")],
+            1,
+            ["b"],
+            id="fewer while one that was told to end runs on",
+        ),
+        pytest.param([waiting("b")], 4, [], id="none while more run than are counted"),
+    ],
+)
+def test_pods_of_an_elastic_job_start_as_others_have_ended(
+    pods: list[PlacedPod], leaving: int, want: list[str]
+) -> None:
+    workload = Workload(
+        key=WorkloadKey("ns", "w"),
+        uid="u",
+        created_at=0.0,
+        pod_sets=(replace(POD_SET, topology_request=None),),
+        queue_name="lq",
+        owner_uid="j",
+        annotations={keys.ELASTIC_JOB: "true", keys.SLICE_NAME: "w"},
+        admission=Admission(cluster_queue="cq", pod_sets=(replace(ASSIGNMENT, topology=None),)),
+        conditions={type_: Condition(type=type_, status=True) for type_ in ("QuotaReserved", "Admitted")},
+    )
+
+    context = LifecycleContext(pods=tuple(pods), leaving={"main": leaving})
+    result = reconcile_workload(workload, b"{}", context, now=0.0)
+
+    ungated = [one for one in result.actions if isinstance(one, Write)]
+    assert [(one.name, one.purpose) for one in ungated] == [(name, Purpose.UNGATE_POD) for name in want]

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import msgspec
+import pytest
 from msgspec import structs
 
+from admission.controller.writer.write_order import ObjectTarget
 from admission.decisions.api_writes import Purpose, Verb, Write
+from api import keys
 from api.kube.informer import Change, ChangeType
 from api.objects.cluster import PodObject
 from api.workload import WorkloadKey
-from tests.admission.controller.known import Known
+from tests.admission.controller.known import Known, workload_object
+from tests.admission.world import UID, job_object
 
 W = WorkloadKey("team", "w")
 TOPOLOGY = {"kueue.x-k8s.io/podset-unconstrained-topology": "true"}
@@ -238,3 +242,74 @@ def test_a_pod_on_a_node_counts_for_its_workload_whatever_labels_it_has() -> Non
 
     see(known, running("a"), ChangeType.DELETED)
     assert known.cluster_state.marks.take_workload() == ("team", "w")
+
+
+def elastic_pod(name: str, *, gated: bool = False, ends: bool = False, phase: str = "Running") -> PodObject:
+    """Return a pod of the elastic Job whose first slice is w."""
+    metadata = {
+        "name": name,
+        "namespace": "team",
+        "uid": name,
+        "resourceVersion": "1",
+        "labels": {keys.POD_SET: "workers"},
+        "annotations": {keys.SLICE_NAME: "w"},
+        **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if ends else {}),
+    }
+    gates = [{"name": keys.ELASTIC_GATE}] if gated else None
+    raw = {"metadata": metadata, "spec": {"schedulingGates": gates}, "status": {"phase": phase}}
+    return msgspec.convert(raw, PodObject)
+
+
+@pytest.mark.parametrize(
+    ("pods", "want_in_use", "want_leaving"),
+    [
+        pytest.param([elastic_pod("a"), elastic_pod("b")], 2, 0, id="those that run"),
+        pytest.param([elastic_pod("a"), elastic_pod("b", gated=True)], 1, 0, id="not one at its gate"),
+        pytest.param([elastic_pod("a"), elastic_pod("a", ends=True)], 1, 1, id="one that was told to end"),
+        pytest.param([elastic_pod("a", ends=True)], 1, 1, id="one that is seen only as it ends"),
+        pytest.param([elastic_pod("a", gated=True, ends=True)], 0, 0, id="not one that never ran"),
+        pytest.param(
+            [elastic_pod("a", ends=True), elastic_pod("a", ends=True, phase="Failed")],
+            0,
+            0,
+            id="not one that has ended",
+        ),
+    ],
+)
+def test_pods_of_an_elastic_job_are_in_use_until_they_have_ended(
+    pods: list[PodObject], want_in_use: int, want_leaving: int
+) -> None:
+    known = Known()
+    for one in pods:
+        see(known, one)
+
+    placed = known.cluster_state.placed_pods
+    assert placed.in_use(W).get("workers", 0) == want_in_use
+    assert placed.leaving(W).get("workers", 0) == want_leaving
+
+
+def test_an_elastic_pod_whose_gate_is_just_being_removed_is_in_use() -> None:
+    known = Known()
+    see(known, elastic_pod("a", gated=True))
+
+    known.cluster_state.placed_pods.promise(ungate("a", "n0"))
+
+    assert known.cluster_state.placed_pods.in_use(W) == {"workers": 1}
+
+
+@pytest.mark.parametrize("how", [ChangeType.MODIFIED, ChangeType.DELETED], ids=["it fails", "it is gone"])
+def test_an_elastic_job_is_looked_at_when_a_pod_of_it_has_ended(how: ChangeType) -> None:
+    marks = {keys.ELASTIC_JOB: "true", keys.SLICE_NAME: "w"}
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": UID, "controller": True}
+    known = Known(
+        job_object(),
+        workload_object("w", "team", "lq", annotations=marks, owners=[owner]),
+    )
+    see(known, elastic_pod("a", ends=True))
+    while known.cluster_state.marks.take_job() is not None:
+        pass
+
+    see(known, elastic_pod("a", ends=True, phase="Failed"), how)
+
+    assert known.cluster_state.placed_pods.in_use(W) == {}
+    assert known.cluster_state.marks.take_job() == ObjectTarget("Job", "team", "j")
