@@ -36,13 +36,20 @@ kubectl get crd --output go-template='{{range .items}}{{if .spec.conversion.webh
 done
 
 # Only the controller took these finalizers off, and a definition is deleted once its objects are.
+finalize() {
+  if [ -n "$(kubectl get "$1" --all-namespaces --output name)" ]; then
+    kubectl get "$1" --all-namespaces --output json |
+      kubectl patch --filename - --type merge --patch '{"metadata":{"finalizers":null}}'
+  fi
+}
 for kind in workloads clusterqueues resourceflavors topologies admissionchecks; do
   kind=$kind.kueue.x-k8s.io
   kubectl get crd "$kind" >/dev/null 2>&1 || continue
-  if [ -n "$(kubectl get "$kind" --all-namespaces --output name)" ]; then
-    kubectl get "$kind" --all-namespaces --output json |
-      kubectl patch --filename - --type merge --patch '{"metadata":{"finalizers":null}}'
-  fi
+  # An object may go between the list and its patch, such as a Workload with its Job. The others are patched all the same.
+  for _ in 1 2 3 4 5 6 7 8 9; do
+    finalize "$kind" 2>/dev/null && continue 2
+  done
+  finalize "$kind"
 done
 
 # Of a pod, Berth's alone is taken off.

@@ -14,7 +14,7 @@ from tests import parts
 from tests.controlplane import ControlPlane, RestError, find_assets
 from tests.integration import shipped
 from tests.integration.conftest import Cluster, Controllers
-from tests.integration.manifests import make_job
+from tests.integration.manifests import Object, make_job
 from tests.integration.nodes import simulated_nodes
 from tests.integration.pods import make_pod
 from tests.integration.scene import Scene
@@ -43,14 +43,37 @@ def plane(tmp_path: Path) -> Iterator[ControlPlane]:
             yield plane
 
 
-def uninstall(plane: ControlPlane) -> str:
-    """Run the script as the administrator, and return what it prints."""
-    programs = Path(parts.find_kubectl()).parent
+# In place of kubectl: a Workload goes after it was listed and before the list is patched, once.
+LOSES_ONE = """#!/bin/sh
+case "$*" in
+  "patch --filename"*)
+    cat > "$HOME/listed"
+    if mkdir "$HOME/went" 2>/dev/null; then
+      KUBECTL patch -n NAMESPACE workload NAME --type merge --patch '{"metadata":{"finalizers":null}}'
+      KUBECTL delete -n NAMESPACE workload NAME
+    fi
+    exec KUBECTL "$@" < "$HOME/listed" ;;
+esac
+exec KUBECTL "$@"
+"""
+
+
+def uninstall(plane: ControlPlane, goes: Object | None = None) -> str:
+    """Run the script as the administrator, and return what it prints; `goes` names a Workload that goes."""
+    kubectl = Path(parts.find_kubectl())
     environment = {
         "KUBECONFIG": plane.kubeconfig,
         "HOME": str(plane.folder),
-        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PATH": f"{plane.folder}:{kubectl.parent}:{os.environ['PATH']}",
     }
+    if goes is not None:
+        metadata = goes["metadata"]
+        words = {"KUBECTL": str(kubectl), "NAMESPACE": metadata["namespace"], "NAME": metadata["name"]}
+        script = LOSES_ONE
+        for word, value in words.items():
+            script = script.replace(word, value)
+        (plane.folder / "kubectl").write_text(script)
+        (plane.folder / "kubectl").chmod(0o755)
     done = subprocess.run(
         ["sh", str(DEPLOY / "uninstall.sh")],
         env=environment,
@@ -103,13 +126,16 @@ def test_what_runs_goes_on_when_berth_is_taken_away(plane: ControlPlane, control
     for part in ("webhooks", "visibility"):
         kubectl(plane, "apply", "-k", str(DEPLOY / part))
     (before,) = scene.pods_of("runs")
+    scene.create_job("goes", cpus=2)
+    goes = scene.wait_pending("goes")
     # In a cluster it ends with its Deployment, and a controller that does not run here lets go of the volume.
     controller.child.kill()
     claim = f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims/data-berth-redis-0"
     plane.rest.patch(claim, {"metadata": {"finalizers": None}})
 
-    printed = uninstall(plane)
+    printed = uninstall(plane, goes=goes)
 
+    assert (plane.folder / "went").is_dir()
     assert {f"job {scene.namespace}/waits", f"pod {scene.namespace}/gated"} <= set(printed.splitlines())
     (after,) = scene.pods_of("runs")
     assert (after["metadata"]["uid"], after["status"]["phase"]) == (before["metadata"]["uid"], "Running")

@@ -96,9 +96,7 @@ class ClusterState:
         )
         mark = self.marks.workload
         self.nodes = NodeCache(engine, clock, observers=self.observers, inspection=self.inspection, mark=mark)
-        self.slice_chains = SliceChains(
-            mark, mark_owner=self.marks.job_of, need_pods=self.nodes.needed.set
-        )
+        self.slice_chains = SliceChains(mark, mark_owner=self.marks.job_of, need_pods=self.nodes.needed.set)
         self.placed_pods = PlacedPods(engine, clock, observers=self.observers, chains=self.slice_chains)
         self.workload_pods = WorkloadPods(mark, mark_saved=self.marks.job_of)
         self.ending_pods = EndingPods(engine, clock, is_on=settings.gives_up_pods)

@@ -1,4 +1,4 @@
-"""Pods of elastic Jobs that were told to end and have not: they use the quota of the slice that counted them."""
+"""Pods of elastic Jobs that were told to end and have not: they still use the quota of their slice."""
 
 from __future__ import annotations
 

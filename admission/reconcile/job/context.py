@@ -95,8 +95,8 @@ class JobContext:
     returns whether a value names a domain of any topology. `awaits_ends` returns whether a Workload's
     quota is kept until the last pod of its Job has ended. `saved_at` returns when a Job's last checkpoint
     was complete, as its pods report. `pods_in_use` returns how many pods of each pod set of an elastic Job,
-    by its first slice, run or have yet to end. `may_use_class` returns whether a WorkloadPriorityClass may be used
-    in a namespace, `may_use_pod_class` the same of a PriorityClass. `ancestor` and `pod_owner` judge the
+    by its first slice, run or have yet to end. `may_use_class` returns whether a WorkloadPriorityClass may be
+    used in a namespace, `may_use_pod_class` the same of a PriorityClass. `ancestor` and `pod_owner` judge the
     controllers that a Job and a new pod name. `gang` returns what the PodGroup of these labels in a
     namespace asks for; None: PodGroups are not read. `read` returns an object that an
     owner refers to for what its pods are.

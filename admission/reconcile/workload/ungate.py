@@ -57,8 +57,9 @@ def answer_gated_pods(look: Look) -> Answer:
 def answer_elastic_pods(look: Look) -> Answer:
     """Ungate pods of an elastic Job, as many as its admitted slice counts and do not run already.
 
-    Pods that were told to end run until they have. The pods of all slices are the same ones: those beyond the count wait for a slice that counts them. Of
-    those that wait, the ones with a place come first, and then the first by name.
+    Pods that were told to end run until they have. The pods of all slices are the same ones: those beyond the
+    count wait for a slice that counts them. Of those that wait, the ones with a place come first, and then
+    the first by name.
     Source: Kueue, pkg/controller/elasticjobs.
     """
     workload = look.workload
