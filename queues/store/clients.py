@@ -101,14 +101,19 @@ class _TlsConnection(SSLConnection):
 
     _tls_files: tuple[bytes, ...] = ()
 
-    def _connection_arguments(self) -> Mapping[str, Any]:
+    async def _connect(self) -> None:
+        # Before the library's time for connecting begins, of which it would leave little.
+        self._read_tls_files()
+        await super()._connect()  # type: ignore[no-untyped-call]
+
+    def _read_tls_files(self) -> None:
         tls = self.ssl_context
         files = (tls.ca_certs, tls.certfile, tls.keyfile)
         read = tuple(Path(file).read_bytes() for file in files if file is not None)
         # Not each time: a new context takes 40 ms, and a lost Redis is probed often.
         if read != self._tls_files:
             self._tls_files, tls.context = read, None
-        return super()._connection_arguments()
+        tls.get()
 
 
 def _read_files_again(pool: ConnectionPool) -> None:
