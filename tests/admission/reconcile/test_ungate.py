@@ -239,7 +239,7 @@ def waiting(name: str) -> PlacedPod:
             [make_pod("a", node="n0"), waiting("b"), waiting("c")],
             1,
             ["b"],
-            id="fewer while one that was told to end runs on",
+            id="fewer while one that has to end runs on",
         ),
         pytest.param([waiting("b")], 4, [], id="none while more run than are counted"),
     ],

@@ -265,7 +265,7 @@ def elastic_pod(name: str, *, gated: bool = False, ends: bool = False, phase: st
     [
         pytest.param([elastic_pod("a"), elastic_pod("b")], 2, 0, id="those that run"),
         pytest.param([elastic_pod("a"), elastic_pod("b", gated=True)], 1, 0, id="not one at its gate"),
-        pytest.param([elastic_pod("a"), elastic_pod("a", ends=True)], 1, 1, id="one that was told to end"),
+        pytest.param([elastic_pod("a"), elastic_pod("a", ends=True)], 1, 1, id="one that ends"),
         pytest.param([elastic_pod("a", ends=True)], 1, 1, id="one that is seen only as it ends"),
         pytest.param([elastic_pod("a", gated=True, ends=True)], 0, 0, id="not one that never ran"),
         pytest.param(
