@@ -1,6 +1,7 @@
 """The recommended policy beside Kueue's order, at several loads and with wrong run times.
 
-    python -m bench.recommend --jobs jobs.csv [--share 0.25] [--seeds 2] [--policies expected-end] [--json]
+    python -m bench.recommend --jobs jobs.csv [--share 0.25] [--seeds 2] [--policies expected-end]
+        [--loads 0.85,1.15] [--estimates tenth,tenth+learned] [--json]
 
 Each seed draws a share of the trace's Jobs, for the same share of its nodes, so that one trace gives several
 that differ. Every policy plays every draw at each load and with each kind of estimate; Kueue's order, which
@@ -23,7 +24,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from admission.cli.common.arguments import NodeCounts, node_counts, positive, share
+from admission.cli.common.arguments import NodeCounts, node_counts, positive, positive_number, share
 from admission.simulation.figures import figures_of
 from admission.simulation.policies import POLICIES
 from admission.simulation.settings import EstimateKind, Faults, Setting, check_fits, loaded
@@ -33,7 +34,7 @@ from admission.simulation.virtual_run import simulate
 # Kueue's order, and that of deploy/policies/recommended.yaml. `easy` is that of backfill.yaml, and slower.
 _DEFAULT = "best-effort"
 _RECOMMENDED = "expected-end"
-_LOADS = (0.85, 1.0, 1.15)
+_LOADS = "0.85,1.0,1.15"
 _PHILLY = NodeCounts(count=138, gpus_per_node=8)
 _ROW = "{:<19} {:>5} {:>14} {:>8} {:>8} {:>8} {:>10} {:>11}"
 _HEADINGS = ("POLICY", "LOAD", "ESTIMATES", "MEAN", "GANGS", "P99", "EVICTIONS", "NOT WORSE")
@@ -49,13 +50,19 @@ class Known(NamedTuple):
 
 
 _NOTHING = Known("none")
-_KNOWN = (
-    Known("exact"),
-    Known("x5", factor=5.0),
-    Known("x0.2", factor=0.2),
-    Known("half declare", declaring_share=0.5),
-    Known("learned", is_learned=True),
-)
+_USUAL = "exact,x5,x0.2,half,learned"
+_ESTIMATES = {
+    "exact": Known("exact"),
+    "x5": Known("x5", factor=5.0),
+    "x0.2": Known("x0.2", factor=0.2),
+    "tenth": Known("tenth declare", declaring_share=0.1),
+    "half": Known("half declare", declaring_share=0.5),
+    "most": Known("most declare", declaring_share=0.9),
+    "learned": Known("learned", is_learned=True),
+    "tenth+learned": Known("tenth, learned", declaring_share=0.1, is_learned=True),
+    "half+learned": Known("half, learned", declaring_share=0.5, is_learned=True),
+    "most+learned": Known("most, learned", declaring_share=0.9, is_learned=True),
+}
 
 
 class Case(NamedTuple):
@@ -88,11 +95,11 @@ class Draw:
     seed: int
 
 
-def cases(policies: Sequence[str]) -> Iterator[Case]:
+def cases(policies: Sequence[str], loads: Sequence[float], known: Sequence[Known]) -> Iterator[Case]:
     """Yield the lines of the table: for each load Kueue's order, then the policies by kind of estimate."""
-    for load in _LOADS:
+    for load in loads:
         yield Case(_DEFAULT, load, _NOTHING)
-        yield from (Case(policy, load, known) for policy in policies for known in _KNOWN)
+        yield from (Case(policy, load, one) for policy in policies for one in known)
 
 
 def draw(jobs: Sequence[TraceJob], nodes: NodeCounts, *, of: float, seed: int) -> Draw:
@@ -169,7 +176,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TraceError as error:
         print(f"bench.recommend: {error}", file=sys.stderr)
         return 2
-    found = lines(tuple(cases(asked.policies)), draws, processes=asked.processes)
+    wanted = tuple(cases(asked.policies, asked.loads, asked.estimates))
+    found = lines(wanted, draws, processes=asked.processes)
     if asked.json:
         settings = {"nodes": str(draws[0].nodes), "share": asked.share, "seeds": asked.seeds}
         print(json.dumps({"settings": settings, "lines": list(found)}))
@@ -202,9 +210,32 @@ def _parser() -> argparse.ArgumentParser:
         "--share", type=share, default=0.25, help="of the Jobs in a draw (default: %(default)g)"
     )
     parser.add_argument("--seeds", type=positive, default=2, help="number of draws (default: %(default)s)")
+    parser.add_argument(
+        "--loads", type=_loads, default=_LOADS, help="as shares of the trace's own (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--estimates",
+        type=_estimates,
+        default=_USUAL,
+        help=f"what is known of run times, of {', '.join(_ESTIMATES)} (default: %(default)s); tenth, half and"
+        " most are 10%%, 50%% and 90%% of the Jobs that declare theirs",
+    )
     parser.add_argument("--processes", type=positive, default=2, help="default: %(default)s")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")
     return parser
+
+
+def _loads(text: str) -> tuple[float, ...]:
+    return tuple(positive_number(one) for one in text.split(","))
+
+
+def _estimates(text: str) -> tuple[Known, ...]:
+    unknown = [name for name in text.split(",") if name not in _ESTIMATES]
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"no estimate {', '.join(unknown)}; there are {', '.join(_ESTIMATES)}"
+        )
+    return tuple(_ESTIMATES[name] for name in text.split(","))
 
 
 def _policies(text: str) -> tuple[str, ...]:

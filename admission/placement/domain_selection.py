@@ -295,7 +295,8 @@ class DomainSelection:
         if sum(share.pods for share in shares) >= need * size:
             return shares
         # The order puts the leader where most pods fit beside it, which may be where it costs most of them.
-        # The counts above are those with the leader where it costs least. Kueue places too few pods then.
+        # The counts above are those with the leader where it costs least. Kueue has no places for the group
+        # then, and logs an "unexpected remainingCount".
         domains.sort(key=lambda one: self._loss(one, columns, unit))
         again = self._hand_out_with_leader(domains, need, leaders, columns, size, unit)
         return again if sum(share.pods for share in again) >= need * size else shares

@@ -51,6 +51,26 @@ def test_each_policy_has_a_line_for_each_load_and_each_kind_of_estimate(
     }
 
 
+def test_only_the_loads_and_estimates_that_are_asked_for_are_played(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = ("--loads", "0.7", "--estimates", "tenth,most+learned", "--seeds", "1", "--json")
+    code = main([*PLAYED, "--share", "0.8", *asked])
+
+    lines = json.loads(capsys.readouterr().out)["lines"]
+    kinds = ["none", "tenth declare", "most, learned"]
+    assert code == 0
+    assert [(one["load"], one["estimates"]) for one in lines] == [(0.7, kind) for kind in kinds]
+
+
+def test_an_estimate_that_is_none_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*PLAYED, "--estimates", "exact,guessed"])
+
+    assert ended.value.code == 2
+    assert "no estimate guessed; there are exact, x5" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("waits", "is_worse"),
     [
