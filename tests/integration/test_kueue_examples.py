@@ -52,9 +52,11 @@ WANT_POD_SETS: Mapping[str, Mapping[str, int]] = {
     "train-of-team": {"node": 1},
     "ray-cluster": {"head": 1, "small-group": 1},
     "ray-job": {"head": 1, "small-group": 1, "submitter": 1},
+    "ray-autoscaling": {"head": 1, "small-group": 1, "submitter": 1},
     "ray-service": {"head": 1, "small-group": 1},
     "spark": {"driver": 1, "executor": 2},
     "wrapped-pytorch": {"wrapped-pytorch-0": 1, "wrapped-pytorch-1": 1},
+    "wrapped-deployment": {"wrapped-deployment-0": 3},
     "wrapped-servers": {"wrapped-servers-0": 2, "wrapped-servers-1": 3},
 }
 
