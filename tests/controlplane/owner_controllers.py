@@ -41,7 +41,8 @@ class ControllerSource:
 
     `overlay` maps files of the module to those of OVERLAYS that it is built with instead. `pod_label` is the
     label of the pods that its webhooks for pods are called for; without one, they are left out. `left_out`
-    are the names of definitions of older versions of what another controller runs.
+    are the names of definitions of older versions of what another controller runs. `has_program`: its module
+    has a program; else its definitions alone are used.
     """
 
     name: str
@@ -53,6 +54,7 @@ class ControllerSource:
     overlay: Mapping[str, str] = field(default_factory=dict)
     pod_label: str = ""
     left_out: frozenset[str] = frozenset()
+    has_program: bool = True
 
     @property
     def folder(self) -> Path:
@@ -126,6 +128,13 @@ MORE_CONTROLLERS = {
             package="/cmd/operator",
             definitions="config/crd/bases/*.yaml",
         ),
+        ControllerSource(
+            name="cluster-autoscaler",
+            module="k8s.io/autoscaler/cluster-autoscaler/apis",
+            version="v0.0.0-20240830133931-adfbe7e45277",
+            definitions="config/crd/*.yaml",
+            has_program=False,
+        ),
     )
 }
 
@@ -197,8 +206,9 @@ def _build_into(source: ControllerSource, say: Callable[[str], None], output: Pa
     with tempfile.TemporaryDirectory(prefix="berth-owner-") as copies:
         module = _with_overlay(_downloaded(go, source), source, Path(copies))
         # In its own folder, so that its own go.mod counts: in another module it would get other versions.
-        command = [go, "build", "-trimpath", _LINKING, "-o", str(output / _PROGRAM), f".{source.package}"]
-        run_go(command, f"building {source.name}", started, say, module=module)
+        if source.has_program:
+            command = [go, "build", "-trimpath", _LINKING, "-o", str(output / _PROGRAM), f".{source.package}"]
+            run_go(command, f"building {source.name}", started, say, module=module)
         for name, pattern in ((_DEFINITIONS, source.definitions), (_WEBHOOKS, source.webhooks)):
             texts = [found.read_text() for found in sorted(module.glob(pattern))] if pattern else []
             (output / name).write_text("\n---\n".join(texts))

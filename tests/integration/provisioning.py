@@ -1,11 +1,14 @@
 """The cluster autoscaler's part on a control plane: the definition of its requests, and its answers to them.
 
-Only the fields that Berth reads or writes have a schema here. Source: cluster-autoscaler, apis.
+The definition is the autoscaler's own where `make moreowners` has fetched it. Else it has a schema for the
+fields that Berth reads or writes alone. Source: cluster-autoscaler, apis.
 """
 
 from __future__ import annotations
 
+from tests.controlplane import AssetsMissing
 from tests.controlplane.definitions import install_crds
+from tests.controlplane.owner_controllers import MORE_CONTROLLERS, find_controller
 from tests.integration.manifests import KUEUE, Object, kueue_object
 from tests.integration.scene import Scene
 
@@ -13,7 +16,7 @@ GROUP = "autoscaling.x-k8s.io"
 _TEXT: Object = {"type": "string"}
 _TEXTS: Object = {"type": "object", "additionalProperties": _TEXT}
 
-DEFINITION: Object = {
+_DEFINITION: Object = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
     "metadata": {
@@ -86,9 +89,17 @@ DEFINITION: Object = {
 }
 
 
+def definitions() -> list[Object]:
+    """Return the definition of the requests: the autoscaler's own, if this machine has it."""
+    try:
+        return find_controller(MORE_CONTROLLERS["cluster-autoscaler"]).definitions
+    except AssetsMissing:
+        return [_DEFINITION]
+
+
 def create_check(scene: Scene, name: str = "capacity", **spec: object) -> str:
     """Define the requests, and create an AdmissionCheck with its settings; return its full name."""
-    install_crds(scene.rest, [DEFINITION])
+    install_crds(scene.rest, definitions())
     name, root = scene.scoped(name), f"/apis/{KUEUE}"
     settings = {"provisioningClassName": "test-class", **spec}
     scene.rest.create(
