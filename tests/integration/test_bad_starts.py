@@ -16,7 +16,9 @@ import pytest
 from tests import parts
 from tests.children import Port
 from tests.controlplane import ControlPlane
+from tests.controlplane.definitions import CRDS, install_crds
 from tests.integration.conftest import Cluster, Controllers
+from tests.owners import EXTERNAL, EXTERNAL_SAMPLE, definition
 from tests.redisserver import RedisMissing, find_redis
 
 pytestmark = pytest.mark.xdist_group("bad-input")
@@ -221,6 +223,26 @@ def test_a_misspelt_setting_is_named_and_the_controller_starts(
 
     started.wait_logged("configuration", "lease.durationSecond", "did you mean durationSeconds?")
     started.wait_leading()
+
+
+def test_a_row_whose_path_its_kind_has_not_is_named_and_jobs_are_admitted(
+    embedded_cluster: Cluster, controllers: Controllers, own_namespace: str
+) -> None:
+    row, rest, made = EXTERNAL_SAMPLE.row, embedded_cluster.rest, definition(EXTERNAL_SAMPLE.row)
+    (version,) = made["spec"]["versions"]
+    spec = {"type": "object", "properties": {"head": {"type": "object"}}}
+    version["schema"]["openAPIV3Schema"]["properties"]["spec"] = spec
+    install_crds(rest, [made])
+    scene = embedded_cluster.new_scene()
+    scene.create_queue()
+    scene.create_job("job")
+    config = f"apiVersion: berth.dev/v1alpha1\nkind: ControllerConfig{EXTERNAL}"
+
+    started = controllers.start(embedded_cluster.kubeconfig, "--namespace", own_namespace, config=config)
+
+    started.wait_logged("path-missing", f"{row.plural}.{row.group}/{row.version} has no spec.suspend")
+    scene.wait_admitted("job")
+    rest.delete(f"{CRDS}/{made['metadata']['name']}")
 
 
 @pytest.mark.parametrize(
