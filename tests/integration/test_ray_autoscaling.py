@@ -146,6 +146,11 @@ def ray_pods(scene: Scene) -> list[Object]:
     ]
 
 
+def is_suspended(scene: Scene, row: OwnerKind) -> bool:
+    """Return whether the object is suspended."""
+    return bool(value_at(scene.rest.get(path_of(scene, row, "ray")), row.suspend))
+
+
 def running_and_gated(scene: Scene) -> tuple[int, int]:
     """Return how many pods of the RayCluster run, and how many wait at their gate."""
     found = ray_pods(scene)
@@ -185,5 +190,19 @@ def test_rays_autoscaler_adds_workers_as_far_as_there_is_quota_and_removes_them(
     scene.wait_admitted("next")
     wait_for(lambda: running_and_gated(scene) == (3, 0), "the head and the workers that stay")
     assert slices(scene) == {1: "WorkloadSliceReplaced", 2: "admitted"}
-    assert not value_at(scene.rest.get(path_of(scene, row, "ray")), row.suspend)
+    assert not is_suspended(scene, row)
     assert "Stopped" not in scene.reasons_about("ray")
+
+    (admitted,) = [
+        one for one in scene.workloads_of("ray") if is_true(one, "Admitted") and not is_true(one, "Finished")
+    ]
+    slice_ = f"{scene.workloads}/{admitted['metadata']['name']}"
+    scene.rest.patch(slice_, {"spec": {"active": False}})
+    scene.rest.wait(slice_, lambda found: "admission" not in found["status"])
+    assert is_suspended(scene, row)
+    wait_for(lambda: not ray_pods(scene), "its pods gone")
+
+    scene.rest.patch(slice_, {"spec": {"active": True}})
+    # The cluster of a RayService keeps the workers that the autoscaler has added.
+    wait_for(lambda: running_and_gated(scene) in ((2, 0), (3, 0)), "the head and its workers again")
+    assert not is_suspended(scene, row)

@@ -30,7 +30,7 @@ def as_scaled(body: Body, read: Read, at: Path, names: Iterable[str | None]) -> 
         return body
     namespace = body["metadata"].get("namespace", "")
     found = (read("RayCluster", namespace, name) for name in dict.fromkeys(names) if name)
-    clusters = [one for one in found if one is not None and _is_owned(one, body)]
+    clusters = [one for one in found if one is not None and _has_pods_of(one, body)]
     if not clusters:
         return body
     head = _gated_as(spec["headGroupSpec"], [one["spec"]["headGroupSpec"] for one in clusters])
@@ -53,8 +53,10 @@ def slice_suffixes(body: Body) -> tuple[str, ...]:
     return tuple("_".join(str(one[field]) for one in found or ()) for field in fields)
 
 
-def _is_owned(cluster: Body, body: Body) -> bool:
-    """Return whether the cluster is one of this object, and not another of the same name."""
+def _has_pods_of(cluster: Body, body: Body) -> bool:
+    """Return whether the cluster is one of this object, not another of its name, and not suspended."""
+    if value_at(cluster, ("spec", "suspend")):
+        return False
     owners = value_at(cluster, ("metadata", "ownerReferences")) or ()
     return any(one.get("controller") and one.get("uid") == body["metadata"].get("uid") for one in owners)
 

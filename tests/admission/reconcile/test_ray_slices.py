@@ -6,6 +6,7 @@ Source: Kueue, pkg/controller/jobs/raycluster/common.go.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -176,10 +177,22 @@ def test_both_clusters_of_an_upgrade_need_quota() -> None:
     assert not _is_suspended(world)
 
 
-def test_a_cluster_of_another_object_says_nothing() -> None:
+def _of_another(cluster: Object) -> None:
+    cluster["metadata"]["ownerReferences"][0]["uid"] = "other"
+
+
+def _suspended(cluster: Object) -> None:
+    cluster["spec"]["suspend"] = True
+
+
+@pytest.mark.parametrize(
+    "change",
+    [pytest.param(_of_another, id="of another object"), pytest.param(_suspended, id="that is suspended")],
+)
+def test_a_cluster_says_nothing(change: Callable[[Object], None]) -> None:
     world = RayWorld(RAY_JOB)
     world.start()
-    world.edit("RayCluster", "j-a", lambda obj: obj["metadata"]["ownerReferences"][0].update(uid="other"))
+    world.edit("RayCluster", "j-a", change)
 
     world.autoscale("j-a", 5)
 
