@@ -314,6 +314,9 @@ def _answer_missing(view: View) -> Answer:
     if stopped == () or any(held.workload.key.name == name for held in view.owned):
         # Pods of an earlier run still exist, or the Workload of this name is being deleted: look again later.
         return stopped or ()
+    if stopped and view.is_elastic:
+        # Its suspension is a generation of its own, by which its slice is named: at once, it would get two.
+        return stopped
     # Both writes in one answer if possible: the Job is suspended, and its Workload is created.
     return (*(stopped or ()), *create(view))
 

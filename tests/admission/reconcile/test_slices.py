@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from admission.decisions.api_writes import Purpose
+from admission.decisions.api_writes import Purpose, Write
 from admission.reconcile.job.context import JobSettings
 from api import keys
+from api.jobs.job_workload import workload_name
 from api.jobs.owners.ray import RAY_CLUSTER
-from tests.admission.world import Object, World, context, job_object
+from tests.admission.world import UID, Object, World, context, job_object
 from tests.owners import SAMPLES
 
 ELASTIC = {keys.ELASTIC_JOB: "true"}
@@ -67,6 +68,17 @@ def test_the_first_slice_names_itself_and_the_pods_get_a_gate() -> None:
     assert marks_of(world, name) == {keys.ELASTIC_JOB: "true", keys.SLICE_NAME: name}
     assert template["metadata"]["annotations"][keys.SLICE_NAME] == name
     assert template["spec"]["schedulingGates"] == [{"name": keys.ELASTIC_GATE}]
+
+
+def test_one_that_is_created_running_gets_a_single_slice_by_the_generation_that_suspends_it() -> None:
+    world = World()
+    world.add(job_object(annotations=ELASTIC, suspend=False))
+
+    assert [one.purpose for one in world.look() if isinstance(one, Write)] == [Purpose.STOP_JOB]
+
+    world.settle()
+    generation = world.job()["metadata"]["generation"]
+    assert world.only_workload() == workload_name("Job", "batch", "j", UID, extra=str(generation))
 
 
 def test_fewer_pods_are_counted_as_they_end() -> None:
