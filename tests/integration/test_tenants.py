@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import aiohttp
 import pytest
 import yaml
+from mcp import Client, StdioServerParameters
 
 from admission.cli.__main__ import main
 from admission.cli.common.errors import ExitCode
+from api.kube.kubeconfig import find_endpoint
 from tests.integration.conftest import Cluster, Options
 from tests.integration.manifests import Object, make_job
 from tests.integration.replica import Replica
@@ -151,6 +156,7 @@ def test_positions_of_a_tenant_are_those_of_the_whole_queue(
         pytest.param("get workloads -A", "name a namespace that you may read with -n", id="all namespaces"),
         pytest.param("get policies", "berth-admissionpolicy-viewer-role", id="policies"),
         pytest.param("get reservations", "berth-admissionpolicy-viewer-role", id="reservations"),
+        pytest.param("policy show any", "berth-admissionpolicy-viewer-role", id="one policy"),
         pytest.param("doctor", "let an administrator run it", id="the whole cluster"),
         pytest.param("get workloads --controller", "give", id="Workloads of the controller"),
         pytest.param("usage", "give", id="usage"),
@@ -231,3 +237,56 @@ def test_a_tenant_asks_about_a_job_before_it_is_submitted(
     err = capsys.readouterr().err
     assert "clusterqueues" in err
     assert "--url" in err
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "want"),
+    [
+        pytest.param("list_workloads", {"status": "pending"}, ["waiting", "too-large"], id="Workloads"),
+        pytest.param("list_queues", {}, ["cpu"], id="queues"),
+        pytest.param("list_promises", {}, [], id="promises"),
+        pytest.param("explain", {"name": "waiting"}, ["it lacks 4 of 4 cpu"], id="one that waits"),
+        pytest.param(
+            "what_if", {"manifests": json.dumps(make_job("new", cpus=4))}, ["new"], id="a Job not submitted"
+        ),
+    ],
+)
+async def test_an_assistant_of_a_tenant_sees_its_own_and_nothing_of_others(
+    tool: str, given: dict[str, str], want: list[str], tenant: Tenant
+) -> None:
+    command = ["-m", "admission.cli", "mcp", "--kubeconfig", tenant.kubeconfig, *tenant.controller]
+    async with Client(StdioServerParameters(command=sys.executable, args=command)) as client:
+        answer = await client.call_tool(tool, given)
+
+    said = json.dumps(answer.structured_content)
+    assert not answer.is_error, answer
+    assert [word for word in want if word not in said] == []
+    assert "foreign" not in said
+    assert tenant.other.namespace not in said
+
+
+async def test_the_page_shows_a_tenant_its_own_and_nothing_of_others(tenant: Tenant) -> None:
+    endpoint = find_endpoint(tenant.kubeconfig, environment={})
+    _, url, _, authority = tenant.controller
+    headers = {"Authorization": await endpoint.credentials.authorization() or ""}
+    trusted = ssl.create_default_context(cafile=authority)
+    paths = (
+        "",
+        "queues",
+        "cohorts",
+        "racks",
+        "calendar",
+        "health",
+        f"workloads/{tenant.own.namespace}/waiting",
+    )
+    found = {}
+    async with aiohttp.ClientSession(headers=headers) as client:
+        for path in paths:
+            async with client.get(f"{url}/{path}", ssl=trusted) as answer:
+                found[path] = answer.status, await answer.text()
+
+    assert {status for status, _ in found.values()} == {200}
+    assert "waiting" in found[""][1]
+    assert "it lacks 4 of 4 cpu" in found[paths[-1]][1]
+    hidden = ("foreign", tenant.other.namespace)
+    assert [path for path, (_, text) in found.items() if any(word in text for word in hidden)] == []

@@ -18,6 +18,15 @@ _ROWS = "[...document.querySelectorAll('tr')]"
 # The rows of Workloads of the team vision that wait for a promised start: the demo's largest gangs.
 PROMISED = f"{_ROWS}.filter(row => row.innerText.includes('promised') && row.innerText.includes('vision/'))"
 
+IS_LIVE = "document.getElementById('stream').innerText === 'Live'"
+# What has to be on a screen, which a busy machine may take some time for.
+_SHOWS = {
+    # A bar of each kind: what runs, and what is promised a start.
+    "queue": f"{_ROWS}.some(row => row.innerText.includes('promised'))",
+    "decisions": "document.querySelector('.chart canvas') !== null",
+    "health": "document.body.innerText.includes('Berth works')",
+}
+
 
 @asynccontextmanager
 async def demo() -> AsyncIterator[str]:
@@ -64,11 +73,15 @@ async def taken(tab: Tab, url: str) -> dict[str, bytes]:
         ("racks", f"{url}racks"),
         ("calendar", f"{url}calendar"),
         ("decisions", f"{url}decisions"),
+        ("health", f"{url}health"),
     ):
         await tab.open(address)
-        if name == "queue":
-            # A bar of each kind: what runs, and what is promised a start.
-            await tab.wait(f"{_ROWS}.some(row => row.innerText.includes('promised'))")
+        while await tab.run("document.title.startsWith('Service Unavailable')"):
+            # Redis is late on a busy machine, and the page of an error does not refresh itself.
+            await tab.open(address)
+        await tab.wait(IS_LIVE)
+        if name in _SHOWS:
+            await tab.wait(_SHOWS[name])
         pictures[name] = await tab.picture()
     await tab.open(f"{url}what-if")
     fields = json.dumps([EXAMPLE.read_text(), "vision"])

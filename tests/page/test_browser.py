@@ -16,12 +16,12 @@ from api.http.server import HttpServer
 from tests import parts
 from tests.admission.controller.fakes import FakeClock
 from tests.browser import Tab, browser, new_tab
+from tests.page.pictures import IS_LIVE
 from tests.page.scene import NOW, PLAIN, Answering, trusted, workload
 from tests.page.test_routes import SCREENS
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("browser")]
 AXE = (Path(__file__).parent / "vendor/axe.min.js").read_text()
-IS_LIVE = "document.getElementById('stream').innerText === 'Live'"
 # Each violation with its elements.
 VIOLATIONS = "axe.run().then(r => r.violations.map(v => v.id + ': ' + v.nodes.map(n => n.html).join(' ')))"
 
@@ -164,3 +164,17 @@ async def test_charts_are_drawn_and_follow_the_theme(tab: Tab, served: Served) -
     await tab.prefer("dark")
     await tab.wait(f"{drawn} === 1")
     assert tab.problems == []
+
+
+async def test_a_chart_is_drawn_as_soon_as_its_screen_is_refreshed(tab: Tab, served: Served) -> None:
+    await tab.open(f"{served.url}/decisions")
+    await tab.wait(IS_LIVE)
+    await tab.run(
+        "document.addEventListener('htmx:afterSwap',"
+        " () => { window.shown = document.querySelectorAll('.chart canvas').length; }) || 1"
+    )
+
+    served.changes.note()
+
+    await tab.wait("window.shown !== undefined")
+    assert await tab.run("window.shown") == 1

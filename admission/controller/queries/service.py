@@ -299,7 +299,9 @@ class QueryService:
         try:
             logged = await self._decisions(LOG_LENGTH)
         except ReservationError as error:
-            raise HttpError(503, str(error)) from error
+            # Not the error itself: it says where Redis is, which is not for every caller.
+            message = "Redis does not answer, so the decision log cannot be read now; ask again"
+            raise HttpError(503, message, headers={"Retry-After": "5"}) from error
         raw = await _ask(
             self._logs,
             lambda: msgspec.msgpack.encode(decision_page(map(decision_item, logged), sight, selection)),

@@ -13,12 +13,15 @@
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
+  const drawn = new WeakSet();
+
   // A chart is an element with its data as JSON: {"x": [seconds], "series": [{"label", "values", "fill"}]}.
   const draw = (element) => {
     const { x, series, unit } = JSON.parse(element.dataset.chart);
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
     const colours = ["--bar", "--good", "--warn", "--bad"].map(colour);
     element.replaceChildren();
+    drawn.add(element);
     new uPlot(
       {
         width: Math.max(element.clientWidth, 260),
@@ -45,7 +48,10 @@
   };
 
   const drawAll = (root) => root.querySelectorAll("[data-chart]").forEach(draw);
-  document.addEventListener("htmx:load", (event) => drawAll(event.detail.elt));
+  const drawNew = () => document.querySelectorAll("[data-chart]").forEach((one) => drawn.has(one) || draw(one));
+  document.addEventListener("htmx:load", drawNew);
+  // htmx:load comes some time after new content is shown: a chart would be blank in between.
+  document.addEventListener("htmx:afterSwap", drawNew);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAll(document));
   let resizing = 0;
   addEventListener("resize", () => {

@@ -13,12 +13,20 @@ from admission.answers.items import ClusterQueueItem, DecisionItem, Kind, Worklo
 from admission.answers.promise_items import decision_item
 from admission.controller.http.state_api import StateApi
 from admission.controller.queries import service
-from admission.controller.queries.callers import ASKED_AT_ONCE, TRUSTED, Caller, Rights, Viewers
+from admission.controller.queries.callers import (
+    ASKED_AT_ONCE,
+    TRUSTED,
+    Caller,
+    RateLimits,
+    Rights,
+    Viewers,
+)
+from admission.controller.queries.service import QueryService
 from admission.controller.queries.standing_copy import MOST_AGE_SECONDS
 from admission.controller.runtime.large_reads import LargeReads
 from api.http.server import HttpError, Request
 from api.workload import WorkloadKey
-from queues.reservations.reservations import LoggedDecision
+from queues.reservations.reservations import LoggedDecision, StoreUnreachable
 from tests.admission.controller.known import local_queue_object, namespace_object, workload_object
 from tests.admission.controller.queries.asking import Asked, running_workload, two_teams
 
@@ -442,3 +450,21 @@ async def test_a_tenant_sees_the_health_of_the_replica_and_of_its_own_queues() -
     assert "references missing ResourceFlavor(s): f" in own.problems[0].message
     with pytest.raises(HttpError, match="may not list"):
         await asked.service.health(await caller(asked, "guest"))
+
+
+async def test_a_decision_log_that_cannot_be_read_does_not_tell_where_it_is() -> None:
+    async def lost(limit: int) -> tuple[LoggedDecision, ...]:
+        raise StoreUnreachable("redis://secret:6379 does not answer")
+
+    asked = Asked()
+    asked.service = QueryService(
+        asked.known.cluster_state,
+        asked.known.clock,
+        Rights(asked.authorization),
+        RateLimits(asked.known.clock),
+        decisions=lost,
+    )
+
+    with pytest.raises(HttpError, match="Redis does not answer") as found:
+        await asked.service.list(await caller(asked, "ada"), Kind.DECISIONS, {})
+    assert (found.value.status, "secret" in found.value.message) == (503, False)
