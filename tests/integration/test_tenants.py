@@ -169,7 +169,7 @@ def test_what_a_tenant_may_not_read_is_one_line_with_the_remedy(
     code = main([*command.split(), "--kubeconfig", tenant.kubeconfig])
 
     out, err = capsys.readouterr()
-    assert (code in (ExitCode.UNREACHABLE, ExitCode.WRONG_USAGE), out) == (True, "")
+    assert (code in (ExitCode.UNREACHABLE, ExitCode.WRONG_USAGE), out) == (True, ""), err
     assert err.count("\n") == 1
     assert "forbidden" in err or "kubectl is not installed" in err
     assert want in err
