@@ -66,10 +66,11 @@ async def child_cluster(kubeconfig: Path, nodes: Sequence[NodeSpec], *, pace: fl
 
 async def _wait_ready(child: asyncio.subprocess.Process) -> None:
     assert child.stdout is not None
-    line = b""
-    with suppress(TimeoutError):
+    try:
         async with asyncio.timeout(_START_SECONDS):
             line = await child.stdout.readline()
+    except TimeoutError as error:
+        raise NotHoldingError(f"the embedded cluster did not start within {_START_SECONDS:.0f} s") from error
     # An empty line means the end of its stdout: it has exited and printed the cause on stderr.
     if line != _READY:
         raise NotHoldingError("the embedded cluster did not start; see its message above")

@@ -138,10 +138,12 @@ class ExtenderProcess:
         )
         assert self._child.stdin is not None
         self._child.stdin.write(msgspec.json.encode(_Order(self._options, self._logs)) + b"\n")
-        said: _Line | None = None
-        with suppress(TimeoutError):
+        try:
             async with asyncio.timeout(START_SECONDS):
                 said = await self._next_line()
+        except TimeoutError as error:
+            said_nothing = f"the scheduler extender did not start within {START_SECONDS:.0f} s"
+            raise ListenError(f"{said_nothing}: give the controller more CPU") from error
         if not isinstance(said, Listening):
             message = said.message if isinstance(said, Failed) else "see its message above"
             raise ListenError(f"the scheduler extender did not start: {message}")

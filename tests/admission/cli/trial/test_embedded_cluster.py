@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from admission.cli.common.errors import WrongUsageError
+from admission.cli.common.errors import NotHoldingError, WrongUsageError
+from admission.cli.trial import child_cluster
 from admission.cli.trial.embedded_cluster import (
     check_may_write,
     embedded_server,
@@ -31,6 +32,15 @@ async def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
         with pytest.raises(WrongUsageError, match=f"cannot listen on port {port}"):
             async with embedded_server(tmp_path / "two", port=port):
                 pytest.fail("two servers listen on one port")
+
+
+async def test_a_child_that_says_nothing_is_named_with_the_time_that_it_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child_cluster, "_START_SECONDS", 0.0)
+    with pytest.raises(NotHoldingError, match="the embedded cluster did not start within 0 s"):
+        async with child_cluster.child_cluster(tmp_path / "kubeconfig", pace=1.0, nodes=()):
+            pytest.fail("it was not waited for")
 
 
 async def test_the_kubeconfig_of_another_cluster_is_never_overwritten(tmp_path: Path) -> None:

@@ -141,6 +141,15 @@ async def test_a_server_that_cannot_be_reached_ends_the_start_with_its_name(tmp_
             pass
 
 
+async def test_a_child_that_says_nothing_ends_the_start_with_the_time_that_it_had(
+    embedded_server: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extender_process, "START_SECONDS", 0.0)
+    with pytest.raises(ListenError, match="did not start within 0 s: give the controller more CPU"):
+        async with running(embedded_server.kubeconfig):
+            pass
+
+
 async def _is(value: bool) -> bool:
     return value
 
