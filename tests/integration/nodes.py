@@ -28,7 +28,7 @@ def simulated_nodes(kubeconfig: str, folder: Path, *pools: str) -> Iterator[Chil
     """Serve pools of nodes, each given as POOL:COUNT:CPUS, as FABRIC or as MODELS, while the block runs."""
     arguments = [sys.executable, "-m", __name__, kubeconfig, *pools]
     with Child(name="simulated-nodes", arguments=arguments, log=folder / "nodes.log") as child:
-        child.wait_ready(lambda: "ready" in child.log.read_text(), timeout_seconds=90.0)
+        child.wait_ready(lambda: "ready" in child.log.read_text(), timeout_seconds=180.0)
         yield child
         child.stop()
 

@@ -67,7 +67,7 @@ class Replica:
 
     def wait_ready(self) -> None:
         """Return when every cache has synced: it leads, or follows."""
-        self.child.wait_ready(self.is_ready, timeout_seconds=90.0)
+        self.child.wait_ready(self.is_ready, timeout_seconds=180.0)
 
     def is_ready(self) -> bool:
         """Return whether /readyz says so."""
@@ -75,7 +75,7 @@ class Replica:
 
     def wait_leading(self) -> None:
         """Return when it leads and decides."""
-        self.child.wait_ready(lambda: self.has_logged("deciding"), timeout_seconds=90.0)
+        self.child.wait_ready(lambda: self.has_logged("deciding"), timeout_seconds=180.0)
 
     def wait_exit(self, timeout_seconds: float = PATIENCE_SECONDS) -> int:
         """Return the exit code once the process has ended."""
