@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from api.parsing.cel.patterns import cost_of_matches, matches
+from api.parsing.cel.patterns import cost_of_all, cost_of_search, find, find_all, matches
 from api.parsing.cel.values import CelError, Quantity, Semver, to_quantity, to_semver
 
 
@@ -92,6 +92,8 @@ METHODS: Mapping[str, Callable[..., Any]] = {
     "trim": lambda text: _text(text).strip(),
     "split": lambda text, sign: _text(text).split(_text(sign)) if sign else list(text),
     "matches": matches,
+    "find": find,
+    "findAll": find_all,
     "size": _size,
     "compareTo": _order,
     "isGreaterThan": lambda one, other: _order(one, other) > 0,
@@ -109,4 +111,8 @@ METHODS: Mapping[str, Callable[..., Any]] = {
     "hasValue": lambda found: found.has,
 }
 # What a call costs beside the length of its texts, in steps.
-COSTS: Mapping[str, Callable[..., int]] = {"matches": cost_of_matches}
+COSTS: Mapping[str, Callable[..., int]] = {
+    "matches": cost_of_search,
+    "find": cost_of_search,
+    "findAll": cost_of_all,
+}

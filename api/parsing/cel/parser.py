@@ -136,6 +136,8 @@ def _unquoted(text: str) -> str:
 
     def character(match: re.Match[str]) -> str:
         code = match[1] or match[2]
+        if code and 0xD800 <= int(code, 16) <= 0xDFFF:
+            raise CelError(f"syntax error: {match[0]} is half a character")
         if code:
             return chr(int(code, 16))
         if match[3] not in _ESCAPES:

@@ -65,6 +65,11 @@ OWN = 'device.attributes["gpu.example.com"]'
         pytest.param("012 == 12 && 0x1F == 31", True, id="a number with a leading zero is decimal"),
         pytest.param("int('7') + int(7.9) == 14 && double('1.5') == 1.5", True, id="numbers are converted"),
         pytest.param("has((device.driver)) && !!true && - -1 == 1", True, id="signs and brackets repeat"),
+        pytest.param(
+            "'a1b22'.find('[0-9]+') + 'ab'.find('[0-9]')", "1", id="the first match is found, or none"
+        ),
+        pytest.param("'a1b22'.findAll('[0-9]+')", ["1", "22"], id="all matches are found"),
+        pytest.param("'1 2 3'.findAll('[0-9]', 2) + '1'.findAll('1', -1)", ["1", "2", "1"], id="or so many"),
         pytest.param(r"'a\tb' == 'a\x09b' && r'\d' == '\\d'", True, id="texts have escapes"),
     ],
 )
@@ -108,6 +113,15 @@ def test_an_expression_has_a_value(text: str, want: object) -> None:
         pytest.param("has(device.?driver)", "invalid argument to has", id="has() of an optional field"),
         pytest.param("'a'.matches('(')", "no regular expression", id="an expression that is none"),
         pytest.param("'a'.matches(1)", "no such overload: matches", id="a number as regular expression"),
+        pytest.param("'a'.find(1)", r"no such overload: find\(str, int\)", id="a number as a pattern"),
+        pytest.param("1.find('a')", "no such overload", id="a number that is searched"),
+        pytest.param(
+            "'a'.findAll('a', 'a')", r"no such overload: findAll", id="a text as a number of matches"
+        ),
+        pytest.param("'a'.findAll('a', 1, 1)", r"no such overload: findAll", id="too many arguments"),
+        pytest.param("'a'.matches()", r"no such overload: matches\(str\)", id="no pattern"),
+        pytest.param(f"'{'a' * 500}'.findAll('a.*b|a')", "more than 1000 steps", id="matches that are slow"),
+        pytest.param(r"'\ud800' == ''", "is half a character", id="half a character"),
         pytest.param(
             "[1,2,3,4,5,6,7,8].exists(a, [1,2,3,4,5,6,7,8].exists(b, [1,2,3,4,5,6,7].exists(c, c > 9)))",
             "more than 1000 steps",

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.parsing.cel.parser import compile_cel
-from api.parsing.cel.patterns import cost_of_matches, matches
+from api.parsing.cel.patterns import cost_of_search, matches
 from api.parsing.cel.values import CelError
 
 
@@ -57,19 +57,15 @@ def test_an_expression_finds(expression: str, found: list[str], not_found: list[
     [
         pytest.param("(a", r"missing \)", id="a group without end"),
         pytest.param("a)", r"unexpected \)", id="an end without a group"),
-        pytest.param("[a", "ends too early", id="a class without end"),
-        pytest.param("*a", "nothing to repeat", id="a repetition of nothing"),
-        pytest.param("a{3,2}", "invalid repeat count", id="fewer than the least"),
-        pytest.param("a{1001}", "invalid repeat count", id="too many repetitions"),
-        pytest.param("[b-a]", "invalid range", id="a range that ends before it begins"),
-        pytest.param(r"(a)\1", r"\\1 is not supported", id="a reference to a group"),
-        pytest.param("(?=a)", r"\(\?= is not supported", id="a look ahead"),
-        pytest.param(r"\pL", r"\\p is not supported", id="a class of Unicode"),
-        pytest.param("[[:letter:]]", "is not supported", id="an unknown class"),
-        pytest.param(r"\x{110000}", "is no character", id="a number that is no character"),
-        pytest.param("\\", "ends too early", id="an escape of nothing"),
-        pytest.param("((a{100}){100}){100}", "too large", id="repetitions of repetitions"),
-        pytest.param("(" * 51 + ")" * 51, "nested too deeply", id="many groups within each other"),
+        pytest.param("[a", r"missing \]", id="a class without end"),
+        pytest.param("*a", r"no argument for repetition operator: \*", id="a repetition of nothing"),
+        pytest.param("a{1001}", "invalid repetition size", id="too many repetitions"),
+        pytest.param("[b-a]", "invalid character class range", id="a range that ends before it begins"),
+        pytest.param(r"(a)\1", r"invalid escape sequence: \\1", id="a reference to a group"),
+        pytest.param("(?=a)", r"invalid perl operator: \(\?=", id="a look ahead"),
+        pytest.param("[[:letter:]]", "invalid character class range", id="an unknown class"),
+        pytest.param("\\", "trailing", id="an escape of nothing"),
+        pytest.param("((a{100}){100}){100}", "invalid repetition size", id="repetitions of repetitions"),
         pytest.param("a|" * 5000, "too large", id="many alternatives"),
     ],
 )
@@ -81,7 +77,7 @@ def test_what_cannot_be_evaluated_is_named(expression: str, want: str) -> None:
 @pytest.mark.parametrize("expression", ["(a+)+$", "(a|aa)*b", "(.*a){20}", "[" + "ab" * 400 + "]{400}"])
 def test_an_expression_that_python_takes_for_ever_has_a_bounded_cost(expression: str) -> None:
     text = "a" * 64
-    places = cost_of_matches(text, expression)
+    places = cost_of_search(text, expression)
 
     said = f"'{text}'.matches('{expression}')"
     if places > 1_000:
