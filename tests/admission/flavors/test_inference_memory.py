@@ -20,6 +20,7 @@ from api.queueing import (
     Topology,
 )
 from api.workload import PodSet, Workload
+from tests.admission.timed import TimedWorld, make_policy
 from tests.builders import (
     World,
     admits,
@@ -51,9 +52,14 @@ def make_node(labels: Mapping[str, str] = ROOM, *, name: str = "n") -> NodeInfo:
 
 
 def make_world(*nodes: NodeInfo, preemption: Preemption | None = None) -> World:
+    return fill(World(), *nodes, preemption=preemption)
+
+
+def fill(world: World, *nodes: NodeInfo, preemption: Preemption | None = None) -> World:
+    """Put a queue with more CPUs than it needs, and these nodes, into the world."""
     quota = FlavorQuotas(name="gpu", resources={"cpu": ResourceQuota(nominal=1_000_000)})
     group = ResourceGroup(covered_resources=("cpu",), flavors=(quota,))
-    world = World().put(Topology(name="hosts", levels=(HOST,)), *nodes)
+    world.put(Topology(name="hosts", levels=(HOST,)), *nodes)
     world.put(ResourceFlavor(name="gpu", topology_name="hosts"))
     return world.put(make_cluster_queue("queue", groups=(group,), preemption=preemption or Preemption()))
 
@@ -172,3 +178,19 @@ def test_more_gpu_memory_than_any_node_has_is_misconfigured(scheduler: str) -> N
     assert waits(decisions) == {"w": "Misconfigured"}
     reason = "insufficient GPU memory for inference: 33GB more would make 101% of 32GB"
     assert reason in messages(decisions)["w"]
+
+
+def test_a_start_is_promised_for_the_end_of_what_uses_the_gpu_memory() -> None:
+    world = TimedWorld()
+    fill(world, make_node()).put(make_policy())
+    begin = world.now
+    world.submit("first", runs=600, pod_sets=make_serving("first", pods=2).pod_sets)
+    world.submit("second", runs=60, at=begin + 1, pod_sets=make_serving("second").pod_sets)
+    # It runs beside them: no more than GPU memory is lacking.
+    world.submit("training", runs=900, at=begin + 2, pod_sets=make_serving("training", {}).pod_sets)
+    world.run(until=begin + 10)
+
+    assert world.started.keys() == {"first", "training"}
+    assert world.promised("second") == [begin + 600]
+    world.run()
+    assert world.started["second"] == begin + 600
