@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
-import os
-import pty
-import re
-import struct
 import subprocess
 import sys
-import termios
 from pathlib import Path
 
 import pytest
@@ -21,6 +15,8 @@ from admission.cli.trial.embedded_cluster import create, install_kinds
 from admission.cli.views.columns import Column, print_rows
 from api.kube.client import KubeClient
 from api.kube.resources import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACES, WORKLOADS
+from tests.admission.cli import captures
+from tests.admission.cli.captures import on_terminal
 
 LONG = "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor a100"
 NAME = "job-pretrain-llama-70b-seed-1-of-4-c9f2e"
@@ -62,27 +58,6 @@ async def fill(kubeconfig: str) -> None:
         await client.merge_patch(WORKLOADS, NAME, status, "speech", subresource="status")
 
 
-def on_terminal(width: int, *arguments: str) -> list[str]:
-    """Return the lines that a command prints on a terminal of that width, without colours."""
-    terminal, end = pty.openpty()
-    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
-    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    command = [sys.executable, "-m", "admission.cli", *arguments]
-    environment |= {"NO_COLOR": "1", "TERM": "xterm"}
-    with subprocess.Popen(command, stdin=end, stdout=end, stderr=end, env=environment):
-        os.close(end)
-        printed = b"".join(iter(lambda: _read(terminal), b""))
-    os.close(terminal)
-    return re.sub(r"\x1b\[[0-9;]*m", "", printed.decode()).splitlines()
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65536)
-    except OSError:  # So Linux tells that the last writer has closed its side.
-        return b""
-
-
 @pytest.mark.parametrize(
     ("width", "want", "is_whole"),
     [
@@ -115,6 +90,13 @@ def test_the_columns_that_matter_stay_whole(
     assert [NAME in line and "pending" in line for line in lines].count(True) == 1
     assert max(map(len, (line.rstrip() for line in lines))) <= width
     assert (LONG.split()[0] in " ".join(lines)) is is_whole
+
+
+def test_the_docs_show_what_the_commands_print_on_80_columns(bare_server: str) -> None:
+    """python -m tests.admission.cli.captures writes it again."""
+    asyncio.run(captures.fill(bare_server))
+
+    assert captures.captured(bare_server) == captures.shown()
 
 
 def output_of(script: Path) -> str:
