@@ -102,8 +102,8 @@ def is_running(scene: Scene, pod: str) -> bool:
     return bool(scene.rest.get(f"{scene.pods}/{pod}").get("status", {}).get("phase") == "Running")
 
 
-def start_work(plane: ControlPlane, scene: Scene) -> None:
-    """Have a Job and a pod run, and a Job and a pod wait."""
+def start_work(plane: ControlPlane, scene: Scene) -> Object:
+    """Have a Job and a pod run, and two Jobs and a pod wait. Return the Workload of the second Job."""
     scene.create_queue(cpus=2)
     scene.create_job("runs")
     served = make_pod("served")
@@ -113,8 +113,11 @@ def start_work(plane: ControlPlane, scene: Scene) -> None:
     wait_for(lambda: is_running(scene, "served"), "the pod to run")
     scene.create_job("waits", cpus=2)
     scene.wait_pending("waits")
+    scene.create_job("goes", cpus=2)
+    scene.wait_pending("goes")
     scene.rest.create(scene.pods, make_pod("gated", cpus=2))
     wait_for(lambda: scene.pods_of("runs")[0]["status"].get("phase") == "Running", "the Job's pod to run")
+    return scene.wait_workload("goes")
 
 
 def test_what_runs_goes_on_when_berth_is_taken_away(plane: ControlPlane, controllers: Controllers) -> None:
@@ -122,12 +125,10 @@ def test_what_runs_goes_on_when_berth_is_taken_away(plane: ControlPlane, control
     account = shipped.account_kubeconfig(plane)
     controller = controllers.start(account, "--namespace", NAMESPACE, config=config)
     scene = Cluster(rest=plane.rest, kubeconfig=plane.kubeconfig, pool="blue").new_scene()
-    start_work(plane, scene)
+    goes = start_work(plane, scene)
     for part in ("webhooks", "visibility"):
         kubectl(plane, "apply", "-k", str(DEPLOY / part))
     (before,) = scene.pods_of("runs")
-    scene.create_job("goes", cpus=2)
-    goes = scene.wait_pending("goes")
     # In a cluster it ends with its Deployment, and a controller that does not run here lets go of the volume.
     controller.child.kill()
     claim = f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims/data-berth-redis-0"
