@@ -13,9 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from api.policy import AdmissionPolicy, Aliases
-
-INHERITED = ("ordering", "backfill", "preemption", "placement", "estimates")
-"""The sections that are inherited, by their names in the API; aliases are as well."""
+from api.policy_sections import INHERITED
 
 
 def inherited(

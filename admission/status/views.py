@@ -20,7 +20,8 @@ from admission.status.calendar_view import ReservationEntry, WindowEntry, reserv
 from api.parsing.quantities import add_amounts
 from api.past_usage import PastUsage
 from api.policy import AdmissionPolicy, choose_policy
-from api.policy_inheritance import INHERITED, may_be_base
+from api.policy_inheritance import may_be_base
+from api.policy_sections import INHERITED
 from api.queueing import LocalQueue
 from api.reasons import InactiveReason
 from api.workload import WorkloadKey

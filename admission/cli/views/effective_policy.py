@@ -13,8 +13,9 @@ from api.keys import BERTH_VERSION
 from api.objects.policies import AdmissionPolicyObject
 from api.parsing.problems import SpecError
 from api.policy import KUEUE, AdmissionPolicy, choose_policy
-from api.policy_inheritance import INHERITED, inherited, origins
+from api.policy_inheritance import inherited, origins
 from api.policy_objects import to_admission_policy
+from api.policy_sections import INHERITED
 from api.queueing import ClusterQueue
 from api.validation import read_admission_policy
 

@@ -10,7 +10,7 @@ import msgspec
 
 from api.objects.common import Wire, WireCondition
 from api.objects.policies import AdmissionPolicyObject
-from api.policy_inheritance import INHERITED
+from api.policy_sections import INHERITED
 
 _T = TypeVar("_T", bound=Wire)
 

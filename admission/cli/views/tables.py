@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import IO, NoReturn
+from typing import IO, TYPE_CHECKING, NoReturn
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from admission.cli.views.queue_view import QuotaRow
-from admission.cli.views.workload_view import WorkloadRow
 from api.parsing.quantities import to_text
 from api.workload import to_seconds
+
+if TYPE_CHECKING:
+    # Rows of one kind need the texts of decisions, which take longer to import than a list of queues takes.
+    from admission.cli.views.queue_view import QuotaRow
+    from admission.cli.views.workload_view import WorkloadRow
 
 # Files and pipes have no width. Messages on objects have at most 1024 bytes, and nothing else is long.
 _WIDTH_OF_A_FILE = 2000

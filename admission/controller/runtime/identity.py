@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from importlib.metadata import PackageNotFoundError, version
 
 NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 DEFAULT_NAMESPACE = "berth-system"
@@ -23,6 +22,9 @@ def own_namespace(given: str | None) -> str:
 
 def own_version() -> str:
     """Return the installed version; "dev" for a checkout that was not installed."""
+    # Imported late: commands that only need the namespace would pay a tenth of their time for it.
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("berth-queue")
     except PackageNotFoundError:
