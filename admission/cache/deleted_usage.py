@@ -9,15 +9,17 @@ may be missing; nothing is counted twice. To keep each Workload instead would ta
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from queues.reservations.usage_rows import UsageKey, UsageRow
 from queues.tracked import Tracked
 
 # A quarter, and a week to look back at it.
 MOST_DAYS = 100
-# Some 10 MB of memory and as much of the store. The oldest days go first.
+# Some 10 MB of memory and as much of the store. The oldest days go first, and of a day what used least.
 MOST_ROWS = 20_000
+# How many more go then, so that it is not done again for the next Workload.
+_SPARE_ROWS = 2_000
 
 
 class DeletedUsage:
@@ -33,9 +35,10 @@ class DeletedUsage:
             self.rows[key] = self.rows.get(key, UsageRow()).plus(row)
         if today - MOST_DAYS > self._first_day:
             self._first_day = today - MOST_DAYS
-            self._forget_before(self._first_day)
-        while len(self.rows) > MOST_ROWS:
-            self._forget_before(min(key.day for key in self.rows) + 1)
+            self._forget(key for key in self.rows if key.day < self._first_day)
+        if len(self.rows) > MOST_ROWS:
+            by_worth = sorted(self.rows, key=lambda key: (key.day, self.rows[key].used, key))
+            self._forget(by_worth[: len(self.rows) - MOST_ROWS + _SPARE_ROWS])
 
     def adopt(self, stored: Mapping[UsageKey, UsageRow], *, is_whole: bool) -> None:
         """Take in stored sums; `is_whole`: they replace what was summed here for the same key."""
@@ -43,6 +46,6 @@ class DeletedUsage:
             if is_whole or key not in self.rows:
                 self.rows[key] = row
 
-    def _forget_before(self, day: int) -> None:
-        for key in [one for one in self.rows if one.day < day]:
+    def _forget(self, keys: Iterable[UsageKey]) -> None:
+        for key in tuple(keys):
             del self.rows[key]

@@ -44,6 +44,15 @@ def test_the_oldest_day_goes_where_there_are_too_many_rows() -> None:
     assert {one.day for one in usage.rows} == {7}
 
 
+def test_of_one_day_with_too_many_rows_what_used_most_stays() -> None:
+    usage = summed((key(7, "most"), used(9)), today=7)
+
+    usage.add({key(7, f"user-{number}"): used(1) for number in range(MOST_ROWS)}, today=7)
+
+    assert usage.rows[key(7, "most")] == used(9)
+    assert 0 < len(usage.rows) < MOST_ROWS
+
+
 def test_stored_sums_replace_those_of_a_replica_that_begins_to_lead() -> None:
     """Its own Workloads may be in both, and nothing is counted twice."""
     usage = summed((key(7), used(1)), (key(8), used(2)), today=8)
