@@ -61,6 +61,9 @@ class RayNetwork:
         return {}
 
     def _job(self, url: str, name: str) -> Mapping[str, Any]:
+        """Return how a job fares, or that it is stopped, which the pods of a suspended RayJob are."""
+        if name.endswith("/stop"):
+            return {"stopped": True}
         began = self._began.setdefault(url, time.monotonic())
         has_ended = time.monotonic() - began >= float(name.rpartition("-")[2])
         milliseconds = round(1000 * time.time())

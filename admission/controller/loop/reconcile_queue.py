@@ -43,6 +43,7 @@ from admission.reconcile.pod.view import UnitFacts
 from admission.reconcile.workload.reconcile import reconcile_workload
 from api.jobs.owners.owner import Owner
 from api.jobs.pod import Pod
+from api.jobs.queued_object import QueuedJob
 from api.workload import Workload, WorkloadKey
 
 log = Log("berth.control-loop")
@@ -144,14 +145,23 @@ class Reconciler:
         lanes = (target, *(ObjectTarget("Workload", *workload.key) for workload, _ in workloads))
         # A Job is judged together with its Workloads. While one of them is being written,
         # its bytes are outdated.
-        if any(self.is_postponed(term, lane) for lane in lanes):
+        job = seen.value
+        if any(self.is_postponed(term, lane) for lane in lanes) or self._awaits_slice(target, job):
             return
         context = self._cluster_state.job_context
-        job = seen.value
         if isinstance(job, Owner) and job.is_suspended:
             job = self._cluster_state.queued.as_active(job)
         actions = reconcile_queued(job, seen.raw, workloads, context, now=self._clock.now())
         self.do(term, actions, target)
+
+    def _awaits_slice(self, target: ObjectTarget, job: QueuedJob) -> bool:
+        """Return whether an elastic Job has asked for a slice that is not there yet.
+
+        Slices are named by the Job's generation, so a change meanwhile would ask for one more.
+        """
+        if not job.asks_to_be_elastic:
+            return False
+        return any(target in askers for other, askers in self._askers.items() if other.kind == "Workload")
 
     def look_at_pods(self, term: Acting, unit: UnitKey) -> None:
         """Send the next writes that the pods of a unit and their Workload need."""

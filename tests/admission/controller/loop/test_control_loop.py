@@ -28,6 +28,8 @@ from admission.decisions.api_writes import Purpose, Verb, Write
 from admission.decisions.decision import Admit, Decision, Reassign, Wait
 from admission.engine.engine import Engine
 from admission.reconcile.workload.context import LifecycleResult
+from api import keys
+from api.jobs.job_workload import workload_name
 from api.kube.errors import Conflict, Forbidden, Invalid, KubeError
 from api.kube.report_budget import WriteLoad
 from api.objects.common import WireSelector
@@ -36,7 +38,7 @@ from bench.cluster import resource_groups
 from tests.admission.controller.fakes import FakeRecorder
 from tests.admission.controller.tenancy import make_workload
 from tests.admission.controller.virtualtime import VirtualLoop, end
-from tests.admission.world import encode
+from tests.admission.world import UID, encode, job_object
 
 UNGATE = Write(
     verb=Verb.MERGE_PATCH, kind="Pod", namespace="team", name="pod", body=b"{}", purpose=Purpose.UNGATE_POD
@@ -390,3 +392,24 @@ def test_an_error_while_workloads_are_placed_does_not_end_the_control_loop(
 
     assert taken == [1, 2]
     assert not errors
+
+
+def test_an_elastic_job_asks_for_no_other_slice_while_one_is_being_created() -> None:
+    """Its own controller may change its spec meanwhile, and the name of a slice has its generation."""
+    stage, created = Stage(), list[str]()
+
+    def submit(write: Write) -> None:
+        FakeTerm.submit(stage.term, write)
+        if write.verb is Verb.CREATE:
+            created.append(write.name)
+
+    stage.term.submit = submit  # type: ignore[method-assign]  # this term remembers more
+    job = job_object(annotations={keys.ELASTIC_JOB: "true"})
+    stage.begin()
+    for generation in (1, 2):
+        job["metadata"] |= {"generation": generation, "resourceVersion": str(generation)}
+        stage.control_loop.post(partial(stage.cluster_state.see_raw, "Job", encode(job)))
+        stage.loop.run_for(0.1)
+
+    assert created == [workload_name("Job", "batch", "j", UID, extra="1")]
+    end(stage.loop)
