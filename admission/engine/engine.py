@@ -347,11 +347,12 @@ class Engine:
     def comparable_queues(self) -> int:
         """Return how many ClusterQueues the next cycle may compare. O(ClusterQueues).
 
-        Those with Workloads that are yet to be tried. If all have been, an event decides which are tried
-        next, and any with waiting Workloads may be among them.
+        Those with waiting Workloads, as events decide which are tried again. Only one where all Workloads of
+        the others have been tried, and its own have not: it has none to be compared with.
         """
-        trees = self._workload_store.trees
-        return trees.queues_with_heads() or sum(1 for queue in self._cache.queues.values() if queue.pending)
+        if self._workload_store.trees.queues_with_heads() == 1:
+            return 1
+        return sum(1 for queue in self._cache.queues.values() if queue.pending)
 
     def explain(self, limit: int) -> tuple[Wait, ...]:
         """Return the reasons for waiting of at most `limit` Workloads that were not tried themselves.

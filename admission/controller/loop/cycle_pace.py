@@ -5,8 +5,8 @@ from __future__ import annotations
 from admission.controller.runtime.clock import Clock
 
 # For each ClusterQueue that the next cycle may compare but the first: where there is only one, there is
-# nothing to compare. A cycle takes one Workload of each, so at least 100 can still be tried in a second. An
-# API server that is behind answers fewer.
+# nothing to compare. A cycle takes one Workload of each, so at least 100 can be tried in a second where all
+# have some to try. An API server that is behind answers fewer.
 SECONDS_PER_QUEUE = 0.01
 MOST_SECONDS = 0.1
 
