@@ -85,6 +85,12 @@ def make_workload(name: str, *, queue: str = "main", cpus: object = 1, priority:
     )
 
 
+def said(type_: str, reason: str, message: str, *, status: str = "False") -> Object:
+    """Return a condition as a program writes it."""
+    at = "2026-01-01T00:00:00Z"
+    return {"type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": at}
+
+
 def condition(obj: Object | None, type_: str) -> Object:
     """Return a condition of an object's status, {} where it is not there."""
     conditions = (obj or {}).get("status", {}).get("conditions") or ()

@@ -17,6 +17,7 @@ from tests.integration.manifests import (
     make_job,
     make_workload,
     quota,
+    said,
 )
 from tests.integration.waiting import PATIENCE_SECONDS, wait_for
 
@@ -96,6 +97,34 @@ class Scene:
         """Let the Job's Workload queue, or not."""
         name = self.wait_workload(job)["metadata"]["name"]
         self.rest.patch(f"{self.workloads}/{name}", {"spec": {"active": active}})
+
+    def write_status(self, workload: str, *conditions: Object, **fields: object) -> None:
+        """Write conditions and fields of a Workload's status as its program, over the version it has now."""
+        path = f"{self.workloads}/{workload}"
+
+        def is_written() -> bool:
+            now = self.rest.get(path)
+            types = {one["type"] for one in conditions}
+            kept = [one for one in now["status"].get("conditions", ()) if one["type"] not in types]
+            status = {**now["status"], **fields, "conditions": [*kept, *conditions]}
+            try:
+                self.rest.request("PUT", f"{path}/status", {**now, "status": status})
+            except RestError as error:
+                if error.status != 409:
+                    raise
+                return False
+            return True
+
+        wait_for(is_written, f"the status of {path}")
+
+    def release(self, workload: str) -> None:
+        """Give the quota of an evicted Workload back, as its program does once the work has stopped."""
+        self.write_status(
+            workload,
+            said("QuotaReserved", "Pending", "The work has stopped"),
+            said("Admitted", "NoReservation", "The workload has no reservation"),
+            admission=None,
+        )
 
     # --- looking at it ------------------------------------------------------------------------------
 
