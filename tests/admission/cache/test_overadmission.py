@@ -287,3 +287,20 @@ def test_a_stopping_workload_counts_until_it_has_stopped() -> None:
     term.world.put(with_conditions(shown("old", 6, at=9), stopping), shown("a", 2, at=1))
 
     assert term.repair() == {"a": "OverAdmitted"}
+
+
+def test_one_that_is_active_again_before_it_is_evicted_goes_if_its_quota_is_taken() -> None:
+    """Kueue lets it run on beside the one that has its quota by now."""
+    term = begin(queue(), other())
+    first = shown("first", 4, at=1)
+    term.world.put(first)
+    assert term.repair() == {}
+    term.world.put(replace(first, active=False))
+    term.world.put(make_workload("next", gpus=6))
+    decisions = term.world.settle()
+    assert admits(decisions) == ["next"]
+    term.world.confirm(decisions)
+
+    term.world.put(first)
+
+    assert term.repair() == {"first": "OverAdmitted"}
