@@ -9,6 +9,7 @@ Modules, in reading order:
     jobset       the row of JobSet
     trainjob     the row of TrainJob
     kubeflow     the rows of PyTorchJob, TFJob, XGBoostJob, PaddleJob, JAXJob and MPIJob
+    ray_scaling  how many workers Ray's autoscaler has made of an elastic RayJob or RayService
     ray_pod_sets, ray    the rows of KubeRay's kinds
     spark_conf, spark    the row of SparkApplication
     appwrapper   the row of AppWrapper
