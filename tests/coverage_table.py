@@ -1,8 +1,12 @@
-"""Which test shows which requirement of the source articles, and which break of the code turns it red.
+"""Which test shows which requirement or guard, and which break of the code turns it red.
+
+Requirements are those of the source articles. Guards are what docs/security.md promises, each by the name of
+its test.
 
     python -m tests.coverage_table                          the table, by the marks @pytest.mark.covers
     python -m tests.coverage_table --run                    try every break of tests/mutation/breaks.toml
     python -m tests.coverage_table --run --only 000_31,001_23
+    python -m tests.coverage_table --guards [--run]         the same of guards, by tests/mutation/guards.toml
 
 A break is tried in a copy of the code. The tests that name its requirement run there, except those on a real
 control plane (`--real` adds them), until one fails. A break that none of them notices is listed with the
@@ -17,6 +21,7 @@ from __future__ import annotations
 import argparse
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,7 +33,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 BREAKS = ROOT / "tests" / "mutation" / "breaks.toml"
+GUARDS = ROOT / "tests" / "mutation" / "guards.toml"
+SECURITY = ROOT / "docs" / "security.md"
 _MARK = "pytest.mark.covers"
+_TEST_NAME = re.compile(r"`(test_\w+)`")
 # What tests read, beside the packages.
 _COPIED = ("admission", "api", "queues", "bench", "tests", "deploy", "docs", "examples")
 _SINGLE_FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "Makefile", "requirements.lock")
@@ -62,6 +70,18 @@ def marked_tests(folder: Path = ROOT / "tests") -> dict[str, tuple[str, ...]]:
                     )
     # A test may name a requirement in its decorator and again for one of its cases.
     return {requirement: tuple(dict.fromkeys(tests)) for requirement, tests in sorted(found.items())}
+
+
+def guarding_tests(document: Path = SECURITY, folder: Path = ROOT / "tests") -> dict[str, tuple[str, ...]]:
+    """Return the tests that a document names in its tables, as pytest's node ids relative to the root."""
+    lines = (line for line in document.read_text().splitlines() if line.startswith("|"))
+    names = dict.fromkeys(name for line in lines for name in _TEST_NAME.findall(line))
+    found: dict[str, list[str]] = {name: [] for name in names}
+    for path in sorted(folder.rglob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in found:
+                found[node.name].append(f"{path.relative_to(folder.parent)}::{node.name}")
+    return {name: tuple(tests) for name, tests in found.items()}
 
 
 def _named(test: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
@@ -150,12 +170,13 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--run", action="store_true", help="try the breaks")
+    parser.add_argument("--guards", action="store_true", help="of the guards in docs/security.md")
     parser.add_argument("--only", default="", help="comma list of requirements (default: all with a break)")
     parser.add_argument("--real", action="store_true", help="run tests on a real control plane as well")
     arguments = parser.parse_args()
-    tests = marked_tests()
+    tests, path = (guarding_tests(), GUARDS) if arguments.guards else (marked_tests(), BREAKS)
     try:
-        breaks = read_breaks()
+        breaks = read_breaks(path)
     except BreakError as error:
         parser.error(str(error))
     if not arguments.run:
@@ -163,7 +184,7 @@ def main() -> int:
         return 0
     wanted = arguments.only.split(",") if arguments.only else list(breaks)
     if unknown := [one for one in wanted if one not in breaks]:
-        parser.error(f"--only {unknown[0]}: tests/mutation/breaks.toml has no such break")
+        parser.error(f"--only {unknown[0]}: {path.relative_to(ROOT)} has no such break")
     return 1 if run(tests, [breaks[one] for one in wanted], with_real=arguments.real) else 0
 
 

@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 
 from tests import coverage_table
-from tests.coverage_table import Break, BreakError, marked_tests, read_breaks, run, table, try_break
+from tests.coverage_table import (
+    GUARDS,
+    Break,
+    BreakError,
+    guarding_tests,
+    marked_tests,
+    read_breaks,
+    run,
+    table,
+    try_break,
+)
 
 CODE = "def twice(n):\n    return 2 * n\n"
 A_TEST = """
@@ -66,6 +76,13 @@ def test_a_requirement_without_a_test_is_not_noticed(
 
 def test_every_break_matches_the_code_and_has_a_test() -> None:
     assert read_breaks().keys() <= marked_tests().keys()
+
+
+def test_every_break_of_a_guard_matches_the_code_and_has_a_test() -> None:
+    tests = guarding_tests()
+
+    assert read_breaks(GUARDS).keys() <= tests.keys()
+    assert not [name for name, found in tests.items() if not found]
 
 
 def test_a_break_that_matches_nothing_is_named(tmp_path: Path) -> None:
