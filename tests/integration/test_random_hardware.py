@@ -23,7 +23,7 @@ from tests.controlplane.plane import answers
 from tests.examples import factor
 from tests.integration.conftest import Cluster
 from tests.integration.extending import SCHEDULER, kube_scheduler, listening
-from tests.integration.manifests import KUEUE, POOL, Object, condition, is_true, kueue_object, make_job, quota
+from tests.integration.manifests import KUEUE, POOL, Object, condition, is_true, kueue_object, make_job
 from tests.integration.replica import BERTH, Replica
 from tests.integration.scene import Scene
 from tests.integration.waiting import wait_for
@@ -35,6 +35,10 @@ GPU = "nvidia.com/gpu"
 # What the law tries as a value without meaning is no value of a label.
 LABELS = {**NODE_LABELS, "gpu-generation": ("v100", "a100", "odd")}
 CLUSTERS, AT_A_TIME, MOST_JOBS = 40 * factor(), 10, 5
+# On nodes whose GPUs have 128 or 640 GB together, if it is known.
+INFERENCE = tuple(
+    {"berth.dev/workload-type": "inference", "berth.dev/gpu-memory-mib": mib} for mib in ("60000", "300000")
+)
 PROFILES = (SCHEDULER, "gpu-aware-scheduler", "cost-optimized-scheduler", "ai-scheduler")
 # Ten clusters at a time begin together, on a machine that may be busy.
 PATIENCE_SECONDS = 180.0
@@ -100,7 +104,9 @@ def make_fleet(cluster: Cluster, chance: random.Random, number: int) -> Fleet:
     rest.create(f"/apis/{KUEUE}/topologies", kueue_object("Topology", {"name": flavor}, {"levels": levels}))
     spec = {"nodeLabels": {POOL: pool}, "topologyName": flavor}
     rest.create(f"/apis/{KUEUE}/resourceflavors", kueue_object("ResourceFlavor", {"name": flavor}, spec))
-    scene.create_local_queue("main", scene.create_cluster_queue("main", quota(flavor, GPU, nominal=1000)))
+    resources = [{"name": name, "nominalQuota": 1000} for name in ("cpu", GPU)]
+    group = {"coveredResources": ["cpu", GPU], "flavors": [{"name": flavor, "resources": resources}]}
+    scene.create_local_queue("main", scene.create_cluster_queue("main", group))
     return Fleet(scene=scene, nodes=names)
 
 
@@ -117,10 +123,14 @@ def create_node(rest: Rest, name: str, labels: Mapping[str, str], *, cpus: str) 
 
 
 def create_jobs(fleet: Fleet, chance: random.Random) -> None:
-    """Create Jobs that ask for GPUs, and for random hardware on the Job, its template, or both."""
+    """Create Jobs that ask for GPUs, and for random hardware on the Job, its template, or both.
+
+    One of six is inference that uses GPU memory and requests no GPU.
+    """
     for index in range(chance.randint(1, MOST_JOBS)):
-        gpus = chance.choice([1, 2, 3, 4, 8])
-        container = {"name": "main", "image": "none", "resources": {"limits": {GPU: gpus}}}
+        gpus = chance.choice([0, 1, 2, 3, 4, 8])
+        asked: Object = {"limits": {GPU: gpus}} if gpus else {"requests": {"cpu": "100m"}}
+        container = {"name": "main", "image": "none", "resources": asked}
         body = make_job(
             f"job-{index}",
             pods=chance.randint(1, 4),
@@ -129,7 +139,11 @@ def create_jobs(fleet: Fleet, chance: random.Random) -> None:
             containers=[container],
         )
         metadata = body["spec"]["template"]["metadata"]
-        metadata["annotations"] = {**(metadata.get("annotations") or {}), **some(chance, ASKED)}
+        metadata["annotations"] = {
+            **(metadata.get("annotations") or {}),
+            **some(chance, ASKED),
+            **({} if gpus else chance.choice(INFERENCE)),
+        }
         metadata["labels"] = some(chance, ASKED)
         fleet.scene.rest.create(fleet.scene.jobs, body)
 
