@@ -225,6 +225,8 @@ def test_a_reservation_is_replayed_where_it_fits(stage: Stage) -> None:
     stage.wait(5.0)
 
     assert stage.admitted() == ["w"]
+    # One that is released, and decided again, is fenced before.
+    assert FENCE not in stage.workload("w")["metadata"].get("annotations", {})
     assert stage.store.reservations == {}
 
 
