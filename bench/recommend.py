@@ -1,7 +1,7 @@
 """The recommended policy beside Kueue's order, at several loads and with wrong run times.
 
     python -m bench.recommend --jobs jobs.csv [--share 0.25] [--seeds 2] [--policies expected-end]
-        [--loads 0.85,1.15] [--estimates tenth,tenth+learned] [--json]
+        [--loads 0.85,1.15] [--estimates tenth,most] [--json]
 
 Each seed draws a share of the trace's Jobs, for the same share of its nodes, so that one trace gives several
 that differ. Every policy plays every draw at each load and with each kind of estimate; Kueue's order, which
@@ -41,7 +41,10 @@ _HEADINGS = ("POLICY", "LOAD", "ESTIMATES", "MEAN", "GANGS", "P99", "EVICTIONS",
 
 
 class Known(NamedTuple):
-    """What is known of run times: `factor` times the true ones, for a share of the Jobs, or learned ones."""
+    """What is known of run times: `factor` times the true ones, for a share of the Jobs, or learned ones.
+
+    Where they are learned no Job declares one.
+    """
 
     name: str
     factor: float = 1.0
@@ -59,9 +62,6 @@ _ESTIMATES = {
     "half": Known("half declare", declaring_share=0.5),
     "most": Known("most declare", declaring_share=0.9),
     "learned": Known("learned", is_learned=True),
-    "tenth+learned": Known("tenth, learned", declaring_share=0.1, is_learned=True),
-    "half+learned": Known("half, learned", declaring_share=0.5, is_learned=True),
-    "most+learned": Known("most, learned", declaring_share=0.9, is_learned=True),
 }
 
 

@@ -54,11 +54,11 @@ def test_each_policy_has_a_line_for_each_load_and_each_kind_of_estimate(
 def test_only_the_loads_and_estimates_that_are_asked_for_are_played(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    asked = ("--loads", "0.7", "--estimates", "tenth,most+learned", "--seeds", "1", "--json")
+    asked = ("--loads", "0.7", "--estimates", "tenth,most", "--seeds", "1", "--json")
     code = main([*PLAYED, "--share", "0.8", *asked])
 
     lines = json.loads(capsys.readouterr().out)["lines"]
-    kinds = ["none", "tenth declare", "most, learned"]
+    kinds = ["none", "tenth declare", "most declare"]
     assert code == 0
     assert [(one["load"], one["estimates"]) for one in lines] == [(0.7, kind) for kind in kinds]
 
