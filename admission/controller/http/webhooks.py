@@ -121,7 +121,7 @@ class Webhooks:
             has_default_class=has_default_class(namespace, context),
             selects_pods=state.contexts.selects_pods_of(namespace),
             pod_selector=state.contexts.settings.pod_selector,
-            owner=self._job(controller, namespace) if controller is not None and is_pod else None,
+            owner=self._job(controller.uid) if controller is not None and is_pod else None,
             owner_kinds=frozenset(state.queued.rows),
             has_slices=context.settings.has_slices,
             parent=self._parent(controller, namespace) if controller is not None else None,
@@ -152,16 +152,11 @@ class Webhooks:
             limits=state.engine.limits_of(namespace),
         )
 
-    def _job(self, controller: OwnerReference, namespace: str) -> OwnerJob | None:
-        """Return what is known of the Job that a pod names; None if it may be one that is not seen yet."""
-        jobs = self._cluster_state.jobs
-        seen = jobs.by_uid(controller.uid)
+    def _job(self, uid: str) -> OwnerJob | None:
+        """Return what is known of the Job with this uid; None if there is no such Job."""
+        seen = self._cluster_state.jobs.by_uid(uid)
         if seen is None:
-            namesake = jobs.get((namespace, controller.name))
-            # While a Job of this name goes on there is no other, so a pod with another uid is of no Job.
-            if namesake is None or namesake.value.outcome is not None or namesake.value.is_deleted:
-                return None
-            return OwnerJob(namespace=namespace, name=controller.name, gets_pods=False, selector=None)
+            return None
         job = seen.value
         # Whether it is suspended is not asked: the watch may lag behind the start.
         gets_pods = job.outcome is None and not job.is_deleted and not job.has_foreign_controller

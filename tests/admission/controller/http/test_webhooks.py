@@ -648,7 +648,6 @@ ENDED = {"conditions": [{"type": "Complete", "status": "True"}]}
         pytest.param(job(), owned_pod(), True, id="if the Job selects no pods"),
         pytest.param(known_job(), owned_pod(name="other"), True, id="if it gives the Job another name"),
         pytest.param(known_job("b"), owned_pod(), True, id="if the Job is in another namespace"),
-        pytest.param(known_job(), owned_pod(uid="other"), True, id="if the Job has another uid"),
         pytest.param(
             known_job(managedBy="example.com/mine"),
             owned_pod(),
@@ -689,17 +688,6 @@ async def test_a_pod_of_a_job_that_is_not_known_is_refused_for_now(pods_url: str
 
     assert status == 503
     assert "Job a/j with uid j, is not known; try again" in answer["error"]
-
-
-async def test_a_pod_may_be_of_a_new_job_with_the_name_of_one_that_has_ended() -> None:
-    known = Known(
-        namespace_object("a"), known_job(status=ENDED), settings=ClusterStateSettings(with_pods=True)
-    )
-
-    async with serving(known) as url:
-        status, _ = await ask(url, "/mutate", review(owned_pod(uid="new")))
-
-    assert status == 503
 
 
 async def test_a_pod_that_is_in_no_queue_needs_no_known_job(pods_url: str) -> None:
