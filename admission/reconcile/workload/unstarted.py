@@ -22,7 +22,8 @@ def answer_unstarted(look: Look) -> Answer:
         return None
     edit = look.edit
     edit.await_start()
-    return (workload_status(edit, Purpose.SYNC_PODS),)
+    # A report like the reason for waiting: it must not hold up what starts.
+    return (workload_status(edit, Purpose.WAIT),)
 
 
 def unstarted_at(look: Look) -> float | None:

@@ -864,7 +864,7 @@ def test_a_workload_without_a_job_gets_an_event_about_its_run_time(change: Chang
 def test_pods_of_a_waiting_workload_are_reported_as_not_ready(
     changes: list[Change], owner: Owner, want: bool
 ) -> None:
-    assert ("sync-pods" in purposes(look(make(*changes), owner=owner).actions)) is want
+    assert ("wait" in purposes(look(make(*changes), owner=owner).actions)) is want
 
 
 def test_a_new_workload_is_looked_at_again_for_its_pods() -> None:
