@@ -163,7 +163,7 @@ def make_job() -> Object:
 
 def test_a_job_is_started_stopped_restored_started_again_and_finished(cluster: Cluster) -> None:
     cluster.rest.create(cluster.jobs, make_job())
-    assert cluster.settle() == [Purpose.CREATE_WORKLOAD, Purpose.SYNC_PODS]
+    assert cluster.settle() == [Purpose.CREATE_WORKLOAD, Purpose.WAIT]
     original = cluster.job()["spec"]["template"]
 
     cluster.admit()
