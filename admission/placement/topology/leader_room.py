@@ -88,7 +88,8 @@ class LeaderRoom:
             return None
         if others is None:
             return ANY_NUMBER
-        # What the pool has beyond the addresses that its hosts are counted with; its own is nobody else's.
+        # What the pool has beyond the addresses that its hosts are counted with. No other pod gets the
+        # leader's own.
         if own.has_own_at(leaf) or left > others.new_at(leaf):
             return others.at(leaf)
         # The leader takes the address of one of the pods here, but of none on another host.
