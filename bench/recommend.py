@@ -41,9 +41,9 @@ _HEADINGS = ("POLICY", "LOAD", "ESTIMATES", "MEAN", "GANGS", "P99", "EVICTIONS",
 
 
 class Known(NamedTuple):
-    """What is known of run times: `factor` times the true ones, for a share of the Jobs, or learned ones.
+    """What is known of run times: `factor` times the true ones, for a share of the Jobs.
 
-    Where they are learned no Job declares one.
+    Those of the other Jobs are unknown or, with `is_learned`, learned from Jobs that have ended.
     """
 
     name: str
@@ -61,7 +61,10 @@ _ESTIMATES = {
     "tenth": Known("tenth declare", declaring_share=0.1),
     "half": Known("half declare", declaring_share=0.5),
     "most": Known("most declare", declaring_share=0.9),
-    "learned": Known("learned", is_learned=True),
+    "learned": Known("learned", declaring_share=0.0, is_learned=True),
+    "tenth-learned": Known("tenth, learned", declaring_share=0.1, is_learned=True),
+    "half-learned": Known("half, learned", declaring_share=0.5, is_learned=True),
+    "most-learned": Known("most, learned", declaring_share=0.9, is_learned=True),
 }
 
 
@@ -218,7 +221,8 @@ def _parser() -> argparse.ArgumentParser:
         type=_estimates,
         default=_USUAL,
         help=f"what is known of run times, of {', '.join(_ESTIMATES)} (default: %(default)s); tenth, half and"
-        " most are 10%%, 50%% and 90%% of the Jobs that declare theirs",
+        " most are 10%%, 50%% and 90%% of the Jobs that declare theirs, and with -learned those of the other"
+        " Jobs are learned",
     )
     parser.add_argument("--processes", type=positive, default=2, help="default: %(default)s")
     parser.add_argument("--json", action="store_true", help="print one JSON object at the end")

@@ -104,7 +104,7 @@ class Policy:
 
     def lacks_run_times(self, setting: Setting) -> bool:
         """Return whether its Workloads have no data about their run times."""
-        return not self.is_oracle and (setting.estimates.is_learned or not self.reads_estimates)
+        return not self.is_oracle and not (self.reads_estimates and setting.share_declaring)
 
 
 _ALL = (

@@ -26,7 +26,10 @@ class Queues(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EstimateKind:
-    """The run times that policies know: `factor` times the true ones or, if `is_learned`, learned ones."""
+    """The run times that policies know: those that Jobs declare, which are `factor` times the true ones.
+
+    If `is_learned`, those of the other Jobs are learned from Jobs that have ended.
+    """
 
     factor: float = 1.0
     is_learned: bool = False
@@ -95,16 +98,16 @@ class Setting:
     the start of every further attempt until useful work continues. `checkpoint_interval_seconds`: the most
     work that is lost by a fault. `min_runtime_seconds`: how long an attempt runs at least before an equal may
     preempt it. `declaring_share`: the share of the Jobs that declare a run time at all, drawn by the seed of
-    the faults and each Job's own id. `quota_windows` and `reservations` apply under every policy; their times
-    count from the first submit, which is Unix time 0. `flavors` divide the nodes, in the order of the
-    ClusterQueues; empty means one flavor.
+    the faults and each Job's own id; None means all, or none where run times are learned. `quota_windows` and
+    `reservations` apply under every policy; their times count from the first submit, which is Unix time 0.
+    `flavors` divide the nodes, in the order of the ClusterQueues; empty means one flavor.
     """
 
     nodes: int
     gpus_per_node: int
     queues: Queues = Queues.ONE
     estimates: EstimateKind = EstimateKind()
-    declaring_share: float = 1.0
+    declaring_share: float | None = None
     save_seconds: float = 30.0
     restart_seconds: float = 30.0
     checkpoint_interval_seconds: float = 1800.0
@@ -122,6 +125,13 @@ class Setting:
                 return flavor
             node -= flavor.nodes
         return None
+
+    @property
+    def share_declaring(self) -> float:
+        """The share of the Jobs that declare a run time, from 0 to 1."""
+        if self.declaring_share is None:
+            return 0.0 if self.estimates.is_learned else 1.0
+        return self.declaring_share
 
     def saves_every(self, job: TraceJob) -> float:
         """Return the seconds between the Job's periodic checkpoints; more than it runs if it saves none."""

@@ -133,17 +133,16 @@ class VirtualCluster:
 
     def _expectation(self, job: TraceJob) -> Mapping[str, str]:
         """Return the annotations for the declared run time, empty for a policy that does not read them."""
-        estimates = self.setting.estimates
-        if not self.policy.reads_estimates or estimates.is_learned or not self._declares(job):
+        if not self.policy.reads_estimates or not self._declares(job):
             return {}
-        expected = max(1, ceil(job.duration_seconds * estimates.factor))
+        expected = max(1, ceil(job.duration_seconds * self.setting.estimates.factor))
         return {EXPECTED_RUNTIME_SECONDS: str(expected)}
 
     def _declares(self, job: TraceJob) -> bool:
         """Return whether the Job declares a run time, the same under every policy."""
         # With words of its own in the seed, so that the draw is independent of the checkpoints'.
         chance = Random(f"{self.setting.faults.seed}/declares/{job.id}")
-        return chance.random() < self.setting.declaring_share
+        return chance.random() < self.setting.share_declaring
 
     def _consent(self, job: TraceJob) -> Mapping[str, str]:
         """Return the label of an opportunistic Job, which may be stopped for a promised start, or nothing."""

@@ -135,7 +135,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.output == "table":
         print_figures(figures)
         return ExitCode.DONE
-    report = _to_object(arguments, jobs, figures)
+    report = _to_object(arguments, setting, jobs, figures)
     if arguments.output == "json":
         print(json.dumps(report, ensure_ascii=False))
     else:
@@ -186,7 +186,10 @@ def _jobs(arguments: argparse.Namespace, setting: Setting) -> tuple[TraceJob, ..
 
 
 def _to_object(
-    arguments: argparse.Namespace, jobs: tuple[TraceJob, ...], figures: Mapping[str, Figures]
+    arguments: argparse.Namespace,
+    setting: Setting,
+    jobs: tuple[TraceJob, ...],
+    figures: Mapping[str, Figures],
 ) -> dict[str, Any]:
     """Return the report as one JSON object."""
     left_out = ("run", "output", "jobs", "policy")
@@ -195,6 +198,8 @@ def _to_object(
         for name, value in vars(arguments).items()
         if name not in left_out
     }
+    # Its default depends on the kind of estimates.
+    settings["declaring_share"] = setting.share_declaring
     return {
         "settings": {"jobs": str(arguments.jobs), "job_count": len(jobs), **settings},
         "policies": {name: _policy_figures(of_policy) for name, of_policy in figures.items()},

@@ -35,9 +35,8 @@ def add_work_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--declaring-share",
         type=share,
-        default=1.0,
         metavar="SHARE",
-        help="share of the Jobs that declare their run time (default: %(default)g)",
+        help="share of the Jobs that declare their run time (default: 1, with --estimates learned 0)",
     )
 
 

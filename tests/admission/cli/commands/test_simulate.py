@@ -89,6 +89,22 @@ def test_the_fewer_jobs_declare_their_run_time_the_less_their_order_helps(
     assert len({waits_of(one["expected-end"]) for one in (none, some, all_)}) == 3
 
 
+def test_jobs_that_declare_nothing_are_ordered_by_what_was_learned_beside_those_that_declare(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    played = ("--policy", "expected-end", "--load", "3")
+    none, some, all_ = (
+        report(capsys, *played, "--estimates", "learned", *share)["policies"]["expected-end"]
+        for share in ((), ("--declaring-share", "0.5"), ("--declaring-share", "1"))
+    )
+    unknown = report(capsys, *played, "--declaring-share", "0.5")["policies"]["expected-end"]
+    exact = report(capsys, *played)["policies"]["expected-end"]
+
+    assert [one["blind"] for one in (none, some, all_)] == [True, False, False]
+    assert len({waits_of(one) for one in (none, some, all_, unknown)}) == 4
+    assert waits_of(all_) == waits_of(exact)
+
+
 def test_settings_are_given_back(capsys: pytest.CaptureFixture[str]) -> None:
     settings = report(capsys, "--policy", "fifo", "--load", "2", "--queues", "tenant")["settings"]
 
