@@ -13,13 +13,12 @@ from api.jobs.gpu_share import GpuShare
 from api.node import NodeInfo, PodUsage
 from api.objects.common import Meta
 from api.policy import AdmissionPolicy, PlacementRules, StrategyChoice
-from api.queueing import FlavorQuotas, ResourceFlavor, ResourceGroup, ResourceQuota, Topology
 from api.workload import PodSet, Workload
+from tests.admission.flavors.worlds import fill
 from tests.builders import (
     World,
     admits,
     finished,
-    make_cluster_queue,
     make_template,
     make_workload,
     messages,
@@ -43,18 +42,8 @@ def make_node(
 
 
 def make_world(*nodes: NodeInfo, **quotas: int) -> World:
-    amounts = {GPU: 100, "cpu": 1_000_000, **{name.replace("__", "/"): one for name, one in quotas.items()}}
-    group = ResourceGroup(
-        covered_resources=tuple(amounts),
-        flavors=(
-            FlavorQuotas(
-                name="gpu", resources={name: ResourceQuota(nominal=one) for name, one in amounts.items()}
-            ),
-        ),
-    )
-    world = World().put(Topology(name="hosts", levels=(HOST,)), *nodes)
-    world.put(ResourceFlavor(name="gpu", topology_name="hosts"))
-    return world.put(make_cluster_queue("queue", groups=(group,)))
+    named = {name.replace("__", "/"): one for name, one in quotas.items()}
+    return fill(World(), *nodes, amounts={GPU: 100, "cpu": 1_000_000, **named})
 
 
 def make_share(
@@ -190,7 +179,7 @@ def test_shares_count_in_the_quota_of_a_queue_that_covers_them() -> None:
     decisions = world.put(make_share("a", "700", at=1), make_share("b", "700", at=2)).settle()
 
     assert admits(decisions) == ["a"]
-    assert "insufficient unused quota for berth.dev/gpu-milli in flavor gpu" in messages(decisions)["b"]
+    assert "insufficient unused quota for berth.dev/gpu-milli in flavor only" in messages(decisions)["b"]
 
 
 def test_a_queue_that_does_not_cover_them_charges_what_the_pods_mount() -> None:

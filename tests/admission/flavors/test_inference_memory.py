@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from msgspec import convert, structs
@@ -10,23 +11,15 @@ from msgspec import convert, structs
 from api.node import NodeInfo, PodUsage, to_pod_usage
 from api.objects.cluster import PodObject
 from api.objects.common import Meta
-from api.queueing import (
-    FlavorQuotas,
-    Preemption,
-    PreemptionPolicy,
-    ResourceFlavor,
-    ResourceGroup,
-    ResourceQuota,
-    Topology,
-)
+from api.queueing import Preemption, PreemptionPolicy
 from api.workload import PodSet, Workload
+from tests.admission.flavors.worlds import fill
 from tests.admission.timed import TimedWorld, make_policy
 from tests.builders import (
     World,
     admits,
     evicts,
     finished,
-    make_cluster_queue,
     make_template,
     make_workload,
     messages,
@@ -40,6 +33,8 @@ AI = "ai-scheduler"
 
 
 ROOM = {"nvidia.com/gpu.memory": "16384"}
+# A quota that nothing waits for.
+ENOUGH = {"cpu": 1_000_000}
 
 
 def make_node(labels: Mapping[str, str] = ROOM, *, name: str = "n") -> NodeInfo:
@@ -51,17 +46,8 @@ def make_node(labels: Mapping[str, str] = ROOM, *, name: str = "n") -> NodeInfo:
     )
 
 
-def make_world(*nodes: NodeInfo, preemption: Preemption | None = None) -> World:
-    return fill(World(), *nodes, preemption=preemption)
-
-
-def fill(world: World, *nodes: NodeInfo, preemption: Preemption | None = None) -> World:
-    """Put a queue with more CPUs than it needs, and these nodes, into the world."""
-    quota = FlavorQuotas(name="gpu", resources={"cpu": ResourceQuota(nominal=1_000_000)})
-    group = ResourceGroup(covered_resources=("cpu",), flavors=(quota,))
-    world.put(Topology(name="hosts", levels=(HOST,)), *nodes)
-    world.put(ResourceFlavor(name="gpu", topology_name="hosts"))
-    return world.put(make_cluster_queue("queue", groups=(group,), preemption=preemption or Preemption()))
+def make_world(*nodes: NodeInfo, **queue: Any) -> World:
+    return fill(World(), *nodes, amounts=ENOUGH, **queue)
 
 
 def make_serving(
@@ -182,7 +168,7 @@ def test_more_gpu_memory_than_any_node_has_is_misconfigured(scheduler: str) -> N
 
 def test_a_start_is_promised_for_the_end_of_what_uses_the_gpu_memory() -> None:
     world = TimedWorld()
-    fill(world, make_node()).put(make_policy())
+    fill(world, make_node(), amounts=ENOUGH).put(make_policy())
     begin = world.now
     world.submit("first", runs=600, pod_sets=make_serving("first", pods=2).pod_sets)
     world.submit("second", runs=60, at=begin + 1, pod_sets=make_serving("second").pod_sets)

@@ -16,22 +16,14 @@ from api.jobs.static_address import reservations_text
 from api.node import NodeInfo
 from api.objects.common import Meta
 from api.policy import AdmissionPolicy, PlacementRules, StrategyChoice
-from api.queueing import (
-    FlavorQuotas,
-    Preemption,
-    PreemptionPolicy,
-    ResourceFlavor,
-    ResourceGroup,
-    ResourceQuota,
-    Topology,
-)
+from api.queueing import Preemption, PreemptionPolicy
 from api.workload import PodSet, TopologyRequest, Workload, WorkloadKey
+from tests.admission.flavors.worlds import fill
 from tests.builders import (
     World,
     admits,
     evicts,
     finished,
-    make_cluster_queue,
     make_template,
     make_workload,
     messages,
@@ -59,13 +51,7 @@ def make_world(
     *nodes: NodeInfo, levels: tuple[str, ...] = (RACK, HOST), addresses: int | None = None
 ) -> World:
     amounts = {"cpu": 100_000, **({} if addresses is None else {"berth.dev/address": addresses})}
-    quotas = {name: ResourceQuota(nominal=amount) for name, amount in amounts.items()}
-    group = ResourceGroup(
-        covered_resources=tuple(amounts), flavors=(FlavorQuotas(name="cpu", resources=quotas),)
-    )
-    world = World().put(Topology(name="racks", levels=levels), *(nodes or NODES))
-    world.put(ResourceFlavor(name="cpu", topology_name="racks"))
-    return world.put(make_cluster_queue("queue", groups=(group,), preemption=LOWER))
+    return fill(World(), *(nodes or NODES), amounts=amounts, levels=levels, preemption=LOWER)
 
 
 def make_static(
@@ -245,14 +231,14 @@ def test_a_queue_that_covers_addresses_charges_them() -> None:
     decisions = start(world)
 
     assert admits(decisions) == ["a"]
-    assert "insufficient unused quota for berth.dev/address in flavor cpu" in messages(decisions)["b"]
+    assert "insufficient unused quota for berth.dev/address in flavor only" in messages(decisions)["b"]
 
 
 def test_a_flavor_without_hosts_gives_no_addresses() -> None:
     decisions = make_world(levels=(RACK,)).put(make_static("a")).settle()
 
     assert (
-        "flavor cpu gives no static addresses: it has no Topology down to kubernetes.io/hostname"
+        "flavor only gives no static addresses: it has no Topology down to kubernetes.io/hostname"
         in (messages(decisions)["a"])
     )
 
