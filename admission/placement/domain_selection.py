@@ -34,7 +34,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import inf
 from typing import NamedTuple
 
 from admission.placement.balanced import balanced_shares
@@ -297,14 +296,9 @@ class DomainSelection:
         # The order puts the leader where most pods fit beside it, which may be where it costs most of them.
         # The counts above are those with the leader where it costs least. Kueue has no places for the group
         # then, and logs an "unexpected remainingCount".
-        domains.sort(key=lambda one: self._loss(one, columns, unit))
+        domains.sort(key=lambda one: self.counts.loss(one, columns, unit))
         again = self._hand_out_with_leader(domains, need, leaders, columns, size, unit)
         return again if sum(share.pods for share in again) >= need * size else shares
-
-    def _loss(self, domain: int, columns: tuple[list[int], list[int]], unit: int) -> float:
-        """Return how many units fewer fit into a domain beside the leader; inf where it has no host."""
-        plain, beside = columns[0][domain] // unit, columns[1][domain] // unit
-        return plain - beside if self.counts.leader[domain] else inf
 
     def _hand_out_with_leader(
         self,

@@ -430,27 +430,29 @@ class PodCounts:
             pods[domain] = sum([pods[child] // unit * unit for child in children])
         if shape.leader is not None:
             self.leader[domain] = max((self.leader[child] for child in children), default=0)
-            lost = self._least_loss(children, self.pods, self.pods_with_leader, unit)
             # The leader will go to the child that loses least by it.
-            self.pods_with_leader[domain] = 0 if lost is None else pods[domain] - lost
+            columns = pods, self.pods_with_leader
+            lost = min([self.loss(child, columns, unit) for child in children], default=0)
+            self.pods_with_leader[domain] = max(0, pods[domain] - unit * lost)
         if level == shape.slice_level:
             self._count_slices(domain)
         elif level < shape.slice_level:
             slices = self.slices
             slices[domain] = sum([slices[child] for child in children])
             if shape.leader is not None:
-                lost = self._least_loss(children, slices, self.slices_with_leader)
-                self.slices_with_leader[domain] = 0 if lost is None else slices[domain] - lost
+                columns = slices, self.slices_with_leader
+                lost = min([self.loss(child, columns) for child in children], default=0)
+                self.slices_with_leader[domain] = max(0, slices[domain] - lost)
 
-    def _least_loss(
-        self, children: list[int], plain: list[int], beside: list[int], unit: int = 1
-    ) -> int | None:
-        """Return the least that any child loses by taking the leader, None where no child can take it.
+    def loss(self, domain: int, columns: tuple[list[int], list[int]], unit: int = 1) -> int:
+        """Return how many units fewer a domain takes if it takes the leader; more than any where it cannot.
 
-        In whole inner slices of `unit` pods, which alone count above.
+        `columns` hold what it takes, without and with the leader. `unit` entries of them are one unit.
         """
-        losses = ((plain[one] // unit - beside[one] // unit) * unit for one in children if self.leader[one])
-        return min(losses, default=None)
+        if not self.leader[domain]:
+            return _MOST_PODS
+        plain, beside = columns
+        return plain[domain] // unit - beside[domain] // unit
 
     # --- what to say --------------------------------------------------------------------------------------
 
