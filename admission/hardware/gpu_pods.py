@@ -95,19 +95,19 @@ class GpuPods:
             sizes = all_sizes.get(place)
             if sizes is None:
                 sizes = all_sizes[place] = {}
-            had_kind = kind is not int and _has(sizes, kind)
-            count = sizes.get(size, 0) + pods
+            had = sizes.pop(size, 0)
+            count = had + pods
+            # The first of this size come, or the last ones leave, and the place has no other of the kind.
+            if kind is not int and not (had and count) and not _has(sizes, kind):
+                if kind is GpuShare:
+                    self._shared_places += 1 if count else -1
+                else:
+                    self._linked_places += 1 if count else -1
             # Trials add and remove again, so what cancels out must not stay.
             if count:
                 sizes[size] = count
-            else:
-                del sizes[size]
-                if not sizes:
-                    del all_sizes[place]
-            if kind is GpuShare:
-                self._shared_places += _has(sizes, kind) - had_kind
-            elif kind is LinkedGpus:
-                self._linked_places += _has(sizes, kind) - had_kind
+            elif not sizes:
+                del all_sizes[place]
 
     def changed_by(self, pod: PodKey, node: str, gpus: PodGpus | None) -> tuple[str, ...]:
         """Return the nodes on which this record changes something: none, one, or the former one too."""
@@ -191,7 +191,7 @@ class GpuPods:
 
 
 def _has(sizes: dict[Size, int], kind: type) -> bool:
-    return any(type(size) is kind for size in sizes)
+    return kind in map(type, sizes)
 
 
 def _pod(size: Size) -> PodGpus:

@@ -72,6 +72,9 @@ class FlavorTopology:
     addresses: AddressBook = field(default_factory=AddressBook)
     # The leaves with a node of each kind, so that a new request costs an answer for each kind.
     kinds: dict[NodeHardware, dict[int, None]] = field(default_factory=dict)
+    # How many of the kinds have GPUs that are not all linked, and how many offer theirs several times.
+    unlinked_kinds: int = 0
+    oversold_kinds: int = 0
     nodes_log: ChangeLog = field(default_factory=ChangeLog)
     uses_log: ChangeLog = field(default_factory=ChangeLog)
     is_by_host: bool = field(init=False)
@@ -109,6 +112,8 @@ class FlavorTopology:
         self._leaf_of_node[node.name] = leaf
         self.nodes.setdefault(leaf, {})[node.name] = node
         kind = self.hardware.of(node)
+        if kind not in self.kinds:
+            self._count_kind(kind, 1)
         self.kinds.setdefault(kind, {})[leaf] = None
         if node.taints:
             self.tainted[leaf] = None
@@ -157,6 +162,7 @@ class FlavorTopology:
             del self.kinds[kind][leaf]
             if not self.kinds[kind]:
                 del self.kinds[kind]
+                self._count_kind(kind, -1)
         # The last tainted node of the leaf is gone.
         if leaf in self.tainted and not any(node.taints for node in self.nodes[leaf].values()):
             del self.tainted[leaf]
@@ -165,6 +171,14 @@ class FlavorTopology:
             self.tree.detach(leaf)
         self._change_capacity(leaf, self._left_on_node.pop(name), sign=-1)
         return True
+
+    def _count_kind(self, kind: NodeHardware, change: int) -> None:
+        """Count a kind of nodes that is new (1) or gone (-1)."""
+        # Without GPUs there are none to link: amounts keep pods off.
+        if kind.gpus and not kind.is_one_island:
+            self.unlinked_kinds += change
+        if kind.offers_more_than_it_has:
+            self.oversold_kinds += change
 
     def take(self, node: str, amounts: Amounts, *, sign: int) -> bool:
         """Count what another pod takes of a node (sign 1) or gives back (-1). Return whether it is ours.

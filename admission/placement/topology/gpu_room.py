@@ -72,10 +72,14 @@ class LinkedRoom:
 
     @property
     def is_needed(self) -> bool:
-        """Whether amounts do not tell the room: for linked pods, and for others beside any."""
-        return isinstance(self.size, LinkedGpus) or (
-            not self.is_empty and self.site.hardware.gpu_pods.has_linked
-        )
+        """Whether amounts do not tell the room: for linked pods, and for others beside any.
+
+        Where the GPUs of each node are all linked and none is shared, those that are free are an island.
+        """
+        gpu_pods = self.site.hardware.gpu_pods
+        if not self.site.unlinked_kinds and not gpu_pods.has_shares:
+            return False
+        return isinstance(self.size, LinkedGpus) or (not self.is_empty and gpu_pods.has_linked)
 
     @property
     def lack(self) -> str:
@@ -123,9 +127,8 @@ class SharedRoom:
 
         For shares; and for whole GPUs while any is shared, or where nodes offer each of theirs several times.
         """
-        if isinstance(self.size, GpuShare) or self.site.hardware.gpu_pods.has_shares:
-            return True
-        return any(kind.offers_more_than_it_has for kind in self.site.kinds)
+        is_shared = isinstance(self.size, GpuShare) or self.site.hardware.gpu_pods.has_shares
+        return is_shared or self.site.oversold_kinds > 0
 
     @property
     def lack(self) -> str:
