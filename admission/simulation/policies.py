@@ -28,6 +28,7 @@ from api.policy import (
     OrderingMode,
     PlacementRules,
     PreemptionRules,
+    StrategyChoice,
 )
 from api.queueing import QueueingStrategy
 
@@ -158,12 +159,14 @@ _ALL = (
     Policy(
         name="flavor-score",
         summary="as best-effort, but the best flavor by score instead of the first (with --flavors)",
-        placement=PlacementRules(flavors=FlavorRules()),
+        placement=PlacementRules(strategy=StrategyChoice.KUEUE, flavors=FlavorRules()),
     ),
     Policy(
         name="flavor-promote",
         summary="as flavor-score, and running Jobs move to a better flavor (with --flavors)",
-        placement=PlacementRules(flavors=FlavorRules(promote=FlavorPromotion())),
+        placement=PlacementRules(
+            strategy=StrategyChoice.KUEUE, flavors=FlavorRules(promote=FlavorPromotion())
+        ),
     ),
     Policy(
         name="preemption",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from admission.simulation.figures import figures_of
 from admission.simulation.settings import FlavorSetting, Setting, check_fits
@@ -40,6 +41,18 @@ def test_the_score_waits_and_pays_less_than_kueues_order(
 
     assert waits_of(run) == waits
     assert figures_of(run, gpus=24).cost == pytest.approx(cost)
+
+
+@pytest.mark.parametrize("policy", ["best-effort", "flavor-score", "flavor-promote"])
+def test_only_the_choice_of_flavors_differs_so_small_jobs_share_a_node_as_in_kueues_order(
+    policy: str,
+) -> None:
+    two = Setting(nodes=2, gpus_per_node=8, flavors=(structs.replace(FLAVORS[1], nodes=2),))
+    small = [replace(make_job(n, gpus=4, at=60 * n, runs=3600), workload_type="inference") for n in (0, 1)]
+    gang = replace(make_job(2, gpus=8, at=120, runs=3600), workload_type="training")
+
+    # The other node is still whole.
+    assert waits_of(run_policy(policy, (*small, gang), two)) == {"0": 0, "1": 0, "2": 0}
 
 
 @pytest.mark.parametrize(
