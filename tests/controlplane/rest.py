@@ -5,14 +5,21 @@ It sets scenes and looks at the outcome, so that what is under test is not also 
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
+
+# Method, path, body and headers.
+_Request = tuple[str, str, str | None, Mapping[str, str]]
+
+# How it shows that a connection that was idle has been closed.
+_CLOSED_BY_SERVER = (http.client.RemoteDisconnected, ConnectionError, ssl.SSLError)
 
 MERGE_PATCH = "application/merge-patch+json"
 
@@ -27,9 +34,10 @@ class RestError(Exception):
 
 
 class Rest:
-    """Requests to one API server as one user. Each opens its own connection, so a restart is no matter.
+    """Requests to one API server as one user, from any thread.
 
-    An administrator's token may act for another user: `impersonated`.
+    A connection serves the next request as well, and is opened again if the server has closed it meanwhile,
+    so a restart is no matter. An administrator's token may act for another user: `impersonated`.
     """
 
     def __init__(
@@ -43,6 +51,11 @@ class Rest:
         if impersonated:
             self._headers["Impersonate-User"] = impersonated
         self._tls = ssl.create_default_context(cafile=ca_file) if parts.scheme == "https" else None
+        self._idle: list[http.client.HTTPConnection] = []
+
+    def __del__(self) -> None:
+        for connection in self._idle:
+            connection.close()
 
     def request(
         self,
@@ -62,18 +75,37 @@ class Rest:
         """
         deadline = time.monotonic() + (timeout_seconds if comes_again else 0.0)
         while True:
-            connection = self._connection(timeout_seconds)
-            try:
-                headers = {**self._headers, "Content-Type": content_type, "Accept": "application/json"}
-                connection.request(method, path, None if body is None else json.dumps(body), headers)
-                response = connection.getresponse()
-                status, text = response.status, response.read().decode()
-            finally:
-                connection.close()
+            headers = {**self._headers, "Content-Type": content_type, "Accept": "application/json"}
+            request = method, path, None if body is None else json.dumps(body), headers
+            response, text = self._exchange(request, timeout_seconds)
             # "storage is (re)initializing": a kind whose definition has just changed asks to come again.
-            if status != 429 or time.monotonic() >= deadline:
-                return _decoded(status, text)
+            if response.status != 429 or time.monotonic() >= deadline:
+                return _decoded(response.status, text)
             time.sleep(float(response.headers.get("Retry-After") or 1))
+
+    def _exchange(self, request: _Request, timeout_seconds: float) -> tuple[http.client.HTTPResponse, str]:
+        """Return the answer to one request, on a connection that is idle if there is one."""
+        while self._idle:
+            connection = self._idle.pop()
+            connection.sock.settimeout(timeout_seconds)
+            with contextlib.suppress(*_CLOSED_BY_SERVER):
+                return self._answer(connection, request)
+        return self._answer(self._connection(timeout_seconds), request)
+
+    def _answer(
+        self, connection: http.client.HTTPConnection, request: _Request
+    ) -> tuple[http.client.HTTPResponse, str]:
+        try:
+            connection.request(*request)
+            response = connection.getresponse()
+            text = response.read().decode()
+        except BaseException:
+            connection.close()
+            raise
+        # The library closes what the server does not keep open.
+        if connection.sock is not None:
+            self._idle.append(connection)
+        return response, text
 
     def stream(
         self,
