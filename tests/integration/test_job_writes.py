@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ from tests.admission.world import START, Object, context, encode, read_job, read
 from tests.controlplane import ControlPlane, find_assets
 from tests.controlplane.definitions import install_definitions
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("job-writes")]
 
 STATUS_TIME = to_rfc3339(START)
 OLDER = "--feature-gates=MutableSchedulingDirectivesForSuspendedJobs=false"
@@ -128,14 +127,21 @@ class Cluster:
         self.rest.patch(f"{self.jobs}/j/status", {"status": {**ended, "active": 0, "ready": 0}})
 
 
-@pytest.fixture(params=["a server that thaws templates itself", "an older server"])
-def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
-    """Give a cluster without a Job controller, of either kind."""
+@pytest.fixture(scope="module")
+def older_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """Give a server that keeps the template of a suspended Job that has started."""
     parts.need("controlplane")
+    with ControlPlane(find_assets(), tmp_path_factory.mktemp("older"), apiserver_flags=(OLDER,)) as plane:
+        yield plane
+
+
+@pytest.fixture(params=["a server that thaws templates itself", "an older server"])
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    """Give a namespace of a cluster without a Job controller, of either kind."""
     is_modern = "older" not in request.param
-    with ControlPlane(find_assets(), tmp_path, apiserver_flags=() if is_modern else (OLDER,)) as plane:
-        install_definitions(plane.rest)
-        yield Cluster(plane, is_modern=is_modern)
+    plane = request.getfixturevalue("bare_control_plane" if is_modern else "older_control_plane")
+    install_definitions(plane.rest)
+    return Cluster(plane, is_modern=is_modern)
 
 
 def make_job() -> Object:

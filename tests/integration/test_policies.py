@@ -18,6 +18,8 @@ from tests.integration.waiting import wait_for
 GPU = "nvidia.com/gpu"
 POLICIES = "/apis/berth.dev/v1alpha1/admissionpolicies"
 
+pytestmark = pytest.mark.xdist_group("policies")
+
 
 @pytest.fixture
 def scene(embedded_controller: Replica, embedded_scene: Scene) -> Iterator[Scene]:
