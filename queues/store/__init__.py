@@ -13,6 +13,7 @@ Modules, in reading order:
     lua               the scripts of the folder `scripts`, one for each transition
     keys              every key
     clients           the client for a URL: one server, a primary that Sentinels name, a node of a cluster
+    tls               connections whose TLS files are read again, and the authorities that they trust
     replication       when a write counts: replicas and disks that must have it
     access            password and TLS files of a connection
     seal              signatures of stored values

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -36,6 +35,7 @@ from queues.reservations.reservations import BadStoreUrl
 from queues.store.access import PasswordFile, StoreAccess, access_options
 from queues.store.faults import StoreLocation
 from queues.store.keys import Keys
+from queues.store.tls import TlsConnection
 
 # For calls that may take longer: a ping, because it opens the connections that later calls use, possibly with
 # TLS over a long distance; and reading all reservations, or the whole plan.
@@ -96,30 +96,10 @@ def _single_client(parts: SplitResult, access: StoreAccess) -> Redis:
     return Redis.from_pool(pool)
 
 
-class _TlsConnection(SSLConnection):
-    """A connection that reads the files of its TLS whenever it connects; the library reads them once."""
-
-    _tls_files: tuple[bytes, ...] = ()
-
-    async def _connect(self) -> None:
-        # Before the library's time for connecting begins, of which it would leave little.
-        self._read_tls_files()
-        await super()._connect()  # type: ignore[no-untyped-call]
-
-    def _read_tls_files(self) -> None:
-        tls = self.ssl_context
-        files = (tls.ca_certs, tls.certfile, tls.keyfile)
-        read = tuple(Path(file).read_bytes() for file in files if file is not None)
-        # Not each time: a new context takes 40 ms, and a lost Redis is probed often.
-        if read != self._tls_files:
-            self._tls_files, tls.context = read, None
-        tls.get()
-
-
 def _read_files_again(pool: ConnectionPool) -> None:
     """Let connections that the library's own pool makes read the files of their TLS whenever they connect."""
     if pool.connection_class is SSLConnection:
-        pool.connection_class = _TlsConnection
+        pool.connection_class = TlsConnection
 
 
 def _check_database(path: str) -> None:
@@ -195,7 +175,7 @@ def _sentinel_client(parts: SplitResult, access: StoreAccess) -> Redis:
     return Redis.from_pool(pool)
 
 
-class _SentinelTlsConnection(_TlsConnection, SentinelManagedSSLConnection):
+class _SentinelTlsConnection(TlsConnection, SentinelManagedSSLConnection):
     """A connection by TLS to the primary that the Sentinels name."""
 
 
@@ -304,5 +284,5 @@ class _SlotConnection(Connection):
             raise redis.ConnectionError(f"this node does not serve the slot now ({error})") from error
 
 
-class _SlotTlsConnection(_SlotConnection, _TlsConnection):
+class _SlotTlsConnection(_SlotConnection, TlsConnection):
     """The same by TLS."""

@@ -299,6 +299,21 @@ async def test_a_peer_without_a_certificate_that_is_known_is_refused(
             await store.ping()
 
 
+async def test_an_authority_of_the_system_is_not_trusted_beside_the_one_that_is_named(
+    encrypted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, named = str(tmp_path / "tls.pem"), tmp_path / "named.crt"
+    named.write_bytes(make_authority(now=time.time()).certificate)
+    # This system trusts who signed the certificate of this Redis.
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.crt"))
+
+    async with connected(encrypted, StoreAccess(certificate=client, key=client)) as store:
+        await store.ping()
+    async with connected(encrypted, StoreAccess(ca=str(named), certificate=client, key=client)) as store:
+        with pytest.raises(ReservationError, match="is not trusted"):
+            await store.ping()
+
+
 @pytest.fixture
 def watched(tmp_path: Path) -> Iterator[Group]:
     """Give a primary with a replica and a Sentinel: all by TLS, each with a password."""
