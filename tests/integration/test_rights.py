@@ -338,15 +338,21 @@ def held_pod(plane: ControlPlane) -> Iterator[str]:
     """Give the path of a pod that waits in a queue, as the webhook leaves it."""
     collection = "/api/v1/namespaces/team/pods"
     plane.rest.wait("/api/v1/namespaces/team/serviceaccounts", lambda found: found["items"])
-    plane.rest.create(collection, make_pod("held"))
+    gates = [{"name": name} for name in GATES]
+    plane.rest.create(collection, make_pod("held", schedulingGates=gates))
     yield f"{collection}/held"
     as_user(plane, CONTROLLER).patch(f"{collection}/held", {"metadata": {"finalizers": None}})
     plane.rest.delete(f"{collection}/held", {"gracePeriodSeconds": 0})
 
 
+GATES = ("kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology", "kueue.x-k8s.io/elastic-job")
 OFF: dict[str, Any] = {
     "the label": {"metadata": {"labels": {"kueue.x-k8s.io/managed": None}}},
-    "the gate": {"spec": {"schedulingGates": None}},
+    "the gates": {"spec": {"schedulingGates": None}},
+    **{
+        f"the gate {gate}": {"spec": {"schedulingGates": [{"name": one} for one in GATES if one != gate]}}
+        for gate in GATES
+    },
     "the finalizer": {"metadata": {"finalizers": None}},
 }
 
@@ -368,8 +374,9 @@ def test_a_tenant_that_may_write_pods_cannot_take_from_a_queued_pod(
 
 
 JOB_UID, POD_GROUP = "batch.kubernetes.io/controller-uid", "kueue.x-k8s.io/pod-group-name"
+SLICE, POD_SET = "kueue.x-k8s.io/workload-slice-name", "kueue.x-k8s.io/podset"
 # As the Job controller and Berth leave a pod of a Job.
-COUNTED = {"kueue.x-k8s.io/managed": "true", JOB_UID: "1", POD_GROUP: "g"}
+COUNTED = {"kueue.x-k8s.io/managed": "true", JOB_UID: "1", POD_GROUP: "g", POD_SET: "main"}
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "gone", "uid": "1", "controller": True}
 
 
@@ -379,7 +386,10 @@ def counted_pod(plane: ControlPlane) -> Iterator[str]:
     wait_for(lambda: may(plane, EDITOR, "patch /pods", namespace="team"), "the role collected")
     collection = "/api/v1/namespaces/team/pods"
     plane.rest.wait("/api/v1/namespaces/team/serviceaccounts", lambda found: found["items"])
-    pod = make_pod("counted", queue=None, is_held=False, labels=COUNTED, nodeName="one")
+    slices = {SLICE: "first"}
+    pod = make_pod(
+        "counted", queue=None, is_held=False, labels=COUNTED, annotations=slices, nodeName="one"
+    )
     pod["metadata"].update(ownerReferences=[OWNER], finalizers=["test.dev/kept"])
     plane.rest.create(collection, pod)
     path = f"{collection}/counted"
@@ -394,13 +404,15 @@ def counted_pod(plane: ControlPlane) -> Iterator[str]:
     [
         pytest.param({"labels": {JOB_UID: None}}, id="its Job"),
         pytest.param({"labels": {POD_GROUP: "other"}}, id="its group"),
+        pytest.param({"annotations": {SLICE: None}}, id="its elastic Job"),
+        pytest.param({"labels": {POD_SET: "other"}}, id="its pod set"),
         pytest.param({"ownerReferences": [{**OWNER, "controller": False}]}, id="its controller"),
     ],
 )
 def test_a_tenant_that_may_write_pods_cannot_take_one_away_from(
     plane: ControlPlane, counted_pod: str, metadata: dict[str, Any]
 ) -> None:
-    with pytest.raises(RestError, match="that name its Job or pod group must stay"):
+    with pytest.raises(RestError, match="that name its Job, pod group or Workload must stay"):
         as_user(plane, EDITOR).patch(counted_pod, {"metadata": metadata})
     # The Job controller adopts pods and lets them go.
     system = as_user(plane, "system:serviceaccount:kube-system:job-controller")
@@ -447,6 +459,17 @@ def test_pods_in_a_queue_have_an_hour_to_end_at_most(plane: ControlPlane) -> Non
         user.delete(f"{jobs}/slow", {"propagationPolicy": "Background"})
 
 
+def test_no_workload_is_created_for_pods_that_may_take_a_day_to_end(plane: ControlPlane) -> None:
+    """So a JobSet or the like, whose pods the policy does not see in its queue, is not admitted."""
+    slow = make_workload("slow")
+    second = make_workload("second")["spec"]["podSets"][0] | {"name": "second"}
+    second["template"]["spec"]["terminationGracePeriodSeconds"] = 86_400
+    slow["spec"]["podSets"].append(second)
+
+    with pytest.raises(RestError, match="at most 3600 seconds"):
+        as_user(plane, CONTROLLER).create(f"/apis/{KUEUE}/v1beta2/namespaces/team/workloads?dryRun=All", slow)
+
+
 def test_a_queued_pod_is_not_given_more_time_by_its_deletion(plane: ControlPlane, counted_pod: str) -> None:
     editor = as_user(plane, EDITOR)
     eviction = {"metadata": {"name": "counted"}, "deleteOptions": {"gracePeriodSeconds": 86_400}}
@@ -460,7 +483,7 @@ def test_a_queued_pod_is_not_given_more_time_by_its_deletion(plane: ControlPlane
 
 def test_the_finalizer_of_a_pod_that_has_ended_may_be_removed(plane: ControlPlane, held_pod: str) -> None:
     wait_for(lambda: may(plane, EDITOR, "patch /pods", namespace="team"), "the role collected")
-    as_user(plane, CONTROLLER).patch(held_pod, OFF["the gate"])
+    as_user(plane, CONTROLLER).patch(held_pod, OFF["the gates"])
     plane.rest.patch(f"{held_pod}/status", {"status": {"phase": "Succeeded"}})
 
     as_user(plane, EDITOR).patch(held_pod, OFF["the finalizer"])

@@ -13,6 +13,7 @@ the object needs now. Three rules keep that from spinning or stalling:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 from admission.controller.cluster_state.cluster_state import ClusterState, ObjectKey
@@ -44,6 +45,7 @@ from admission.reconcile.workload.reconcile import reconcile_workload
 from api.jobs.owners.owner import Owner
 from api.jobs.pod import Pod
 from api.jobs.queued_object import QueuedJob
+from api.object_events import EventType
 from api.workload import Workload, WorkloadKey
 
 log = Log("berth.control-loop")
@@ -317,7 +319,10 @@ class Reconciler:
         self._look_at_askers(target, is_done=isinstance(result, Written))
 
     def _note_refused_request(self, target: ObjectTarget, write: Write, error: Exception) -> None:
-        """Have the Workload say at once that its nodes cannot be asked for."""
+        """Say at once why a Job gets no Workload, and have a Workload say that its nodes cannot be asked for."""
+        for created in write.events if write.purpose is Purpose.CREATE_WORKLOAD else ():
+            note = f"Error creating Workload: {error}"
+            self._events.send(replace(created, type=EventType.WARNING, reason="FailedCreate", note=note))
         if write.purpose in (Purpose.CREATE_POD_TEMPLATE, Purpose.REQUEST_NODES):
             self._cluster_state.provisioning.note_refused(write, error)
             self._look_at_askers(target)

@@ -28,10 +28,12 @@ from admission.decisions.api_writes import Purpose, Verb, Write
 from admission.decisions.decision import Admit, Decision, Reassign, Wait
 from admission.engine.engine import Engine
 from admission.reconcile.workload.context import LifecycleResult
+from admission.reconcile.workload_writes import workload_creation
 from api import keys
 from api.jobs.job_workload import workload_name
 from api.kube.errors import Conflict, Forbidden, Invalid, KubeError
 from api.kube.report_budget import WriteLoad
+from api.object_events import ObjectRef
 from api.objects.common import WireSelector
 from api.queueing import ClusterQueue, LocalQueue, Namespace, ResourceFlavor, ResourceQuota
 from bench.cluster import resource_groups
@@ -92,7 +94,8 @@ class Stage:
     def __init__(self) -> None:
         self.loop = VirtualLoop()
         metrics = Metrics(version="test")
-        events = EventReporter(FakeRecorder(), monotonic=self.loop.monotonic)
+        self.recorder = FakeRecorder()
+        events = EventReporter(self.recorder, monotonic=self.loop.monotonic)
         self.cluster_state = ClusterState(Engine(), self.loop, ClusterStateSettings())
         observer = measure(self.cluster_state, metrics, events, QueueSeries(), monotonic=self.loop.monotonic)
         self.load = WriteLoad()
@@ -164,6 +167,18 @@ def test_a_unit_asks_again_after_growing_rests_while_the_write_is_refused(
 ) -> None:
     for rest in (1.0, 2.0, 4.0):
         assert stage.answer(Refused(error=error), wait_seconds=rest + 0.5) == [rest]
+
+
+def test_a_workload_that_the_server_refuses_to_create_is_reported_at_its_job(stage: Stage) -> None:
+    job = ObjectRef(api_version="jobset.x-k8s.io/v1alpha2", kind="JobSet", namespace="team", name="train")
+    write = workload_creation({"metadata": {"namespace": "team", "name": "jobset-train"}}, job)
+
+    for _ in range(2):
+        stage.control_loop.take_answer(write, Refused(error=Forbidden("at most 3600 seconds", status=403)))
+        stage.loop.run_for(5.0)
+
+    assert stage.recorder.events == [("train", "FailedCreate")]
+    assert "at most 3600 seconds" in stage.recorder.notes["FailedCreate"]
 
 
 @pytest.mark.parametrize(
