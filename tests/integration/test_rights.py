@@ -28,6 +28,7 @@ from tests.integration.pods import make_pod
 from tests.integration.shipped import CONTROLLER, DEPLOY, NAMESPACE, bind, has_bundle, install, kubectl, may
 from tests.integration.test_serving import REGISTRATION, is_asked, is_trusting, registration
 from tests.integration.waiting import wait_for
+from tests.owners import SAMPLES, OwnerSample, definition
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("rights")]
 
@@ -419,10 +420,15 @@ def test_a_tenant_that_may_write_pods_cannot_take_one_away_from(
     system.patch(f"{counted_pod}?dryRun=All", {"metadata": metadata})
 
 
-ORPHANING = [{"propagationPolicy": "Orphan"}, {"orphanDependents": True}]
+ORPHANING = {
+    "its pods": {"propagationPolicy": "Orphan"},
+    "its pods, in the older words": {"orphanDependents": True},
+    # For compatibility the API server then leaves what a Job owns, and deletes what any other kind does.
+    "its pods, by saying nothing of them": None,
+}
 
 
-@pytest.mark.parametrize("options", ORPHANING, ids=["its pods", "its pods, in the older words"])
+@pytest.mark.parametrize("options", ORPHANING.values(), ids=ORPHANING)
 def test_a_running_job_in_a_queue_cannot_be_deleted_without(plane: ControlPlane, options: Any) -> None:
     editor, path = as_user(plane, EDITOR), "/apis/batch/v1/namespaces/team/jobs"
     wait_for(
@@ -548,3 +554,69 @@ def test_an_integration_without_its_role_is_switched_off_and_named(
             }
             plane.rest.create(f"{shipped.RBAC}/clusterrolebindings", body)
     assert "forbidden" not in started.log().lower()
+
+
+# --- kinds beside Jobs ----------------------------------------------------------------------------
+
+# As Berth marks the pods of what it has started.
+MANAGED = {"metadata": {"labels": {"kueue.x-k8s.io/managed": "true"}}}
+
+
+def of_owner(kind: str) -> OwnerSample:
+    """Return the sample of a kind of the table of owners."""
+    return next(one for one in SAMPLES if one.row.kind == kind)
+
+
+def in_no_queue(kind: str) -> dict[str, Any]:
+    """Return an object as the controller of another kind creates it: its pods alone show that it is counted."""
+    found = of_owner(kind).object(suspend=False, labels={"kueue.x-k8s.io/queue-name": None})
+    if kind == "RayCluster":
+        found["spec"]["headGroupSpec"]["template"].update(MANAGED)
+    else:
+        found["spec"]["replicatedJobs"][0]["template"]["spec"]["template"].update(MANAGED)
+    return found
+
+
+OWNERS = {
+    **{f"a {one.row.kind} in a queue": one.object(suspend=False) for one in SAMPLES},
+    "the JobSet of a TrainJob": in_no_queue("JobSet"),
+    "the RayCluster of a RayJob": in_no_queue("RayCluster"),
+}
+
+
+@pytest.mark.parametrize("what", OWNERS)
+def test_what_runs_in_a_queue_cannot_be_deleted_without_its_pods(plane: ControlPlane, what: str) -> None:
+    owner = OWNERS[what]
+    row = of_owner(owner["kind"]).row
+    install_crds(plane.rest, [definition(row)])
+    collection = f"/apis/{row.group}/{row.version}/namespaces/team/{row.plural}"
+    owner["metadata"] = {"name": "j", "labels": owner["metadata"]["labels"]}
+    plane.rest.create(collection, owner)
+    path = f"{collection}/j?dryRun=All"
+    try:
+        for options in ({"propagationPolicy": "Orphan"}, {"orphanDependents": True}):
+            with pytest.raises(RestError, match="cannot be deleted without its pods"):
+                plane.rest.delete(path, options)
+        for allowed in ({"propagationPolicy": "Foreground"}, None):
+            plane.rest.delete(path, allowed)
+    finally:
+        plane.rest.delete(f"{collection}/j")
+        wait_for(lambda: not plane.rest.exists(f"{collection}/j"), "it gone")
+
+
+def test_a_job_that_another_kind_owns_cannot_be_deleted_without_its_pods(plane: ControlPlane) -> None:
+    path = "/apis/batch/v1/namespaces/team/jobs"
+    child = make_job("child", queue=None, suspend=False)
+    child["spec"]["template"]["metadata"]["labels"] = MANAGED["metadata"]["labels"]
+    # Outside of queues nothing is refused.
+    plain = make_job("plain", queue=None, suspend=False)
+    for job in (child, plain):
+        plane.rest.create(path, job)
+    try:
+        for options in ORPHANING.values():
+            with pytest.raises(RestError, match="cannot be deleted without its pods"):
+                plane.rest.delete(f"{path}/child?dryRun=All", options)
+            plane.rest.delete(f"{path}/plain?dryRun=All", options)
+    finally:
+        for name in ("child", "plain"):
+            plane.rest.delete(f"{path}/{name}", {"propagationPolicy": "Background"})
