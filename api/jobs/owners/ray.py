@@ -7,7 +7,8 @@ pkg/controller/jobs/ray{cluster,job,service}; KubeRay v1.6, ray-operator/control
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from api.jobs.owners.conditions import is_true
@@ -111,7 +112,7 @@ def _job_counts(body: Body, child: Child) -> bool:
             one.name == SUBMITTER and _is_single(child, one.template) for one in pod_sets
         )
     name = value_at(body, ("status", "rayClusterName"))
-    return child.name == name and _is_cluster_of(pod_sets, child)
+    return child.name == name and _is_cluster_of([one for one in pod_sets if one.name != SUBMITTER], child)
 
 
 def _service_counts(body: Body, child: Child) -> bool:
@@ -124,16 +125,20 @@ def _clusters_of_service(body: Body) -> tuple[str | None, ...]:
     return tuple(value_at(body, ("status", one, "rayClusterName")) for one in _SERVICE_STATUSES)
 
 
-def _is_cluster_of(pod_sets: tuple[OwnerPodSet, ...], child: Child) -> bool:
+def _is_cluster_of(pod_sets: Sequence[OwnerPodSet], child: Child) -> bool:
     """Return whether a RayCluster has no more pods than these, which request no more."""
     if child.kind != "RayCluster":
         return False
-    ours = {one.name: one for one in pod_sets}
+    ours, theirs = {one.name: one for one in pod_sets}, cluster_pod_sets(child.body, _CLUSTER)
+    # KubeRay tells groups apart by capitals, which names of pod sets have not.
+    counts = Counter[str]()
+    for one in theirs:
+        counts[one.name] += one.count
     return all(
         one.name in ours
-        and one.count <= ours[one.name].count
+        and counts[one.name] <= ours[one.name].count
         and child.requests_no_more(one.queued, ours[one.name].queued)
-        for one in cluster_pod_sets(child.body, _CLUSTER)
+        for one in theirs
     )
 
 

@@ -166,11 +166,11 @@ def cluster(name: str = "j-x7k2p", **changes: Any) -> Child:
     return Child(kind="RayCluster", name=name, body=body)
 
 
-def groups(replicas: int) -> list[Object]:
-    """Return the groups of workers, of which the first has so many replicas."""
+def groups(replicas: int, *others: str) -> list[Object]:
+    """Return the groups of workers, of which the first has so many replicas; and others like it."""
     found: list[Object] = copy.deepcopy(cluster_of(made(RAY_CLUSTER))["workerGroupSpecs"])
     found[0]["replicas"] = replicas
-    return found
+    return [*found, *({**found[0], "groupName": name} for name in others)]
 
 
 @pytest.mark.parametrize(
@@ -181,6 +181,12 @@ def groups(replicas: int) -> list[Object]:
         pytest.param(cluster(workerGroupSpecs=groups(3)), False, id="a cluster with more workers"),
         pytest.param(cluster(workerGroupSpecs=groups(1)), True, id="a cluster with fewer workers"),
         pytest.param(cluster(workerGroupSpecs=[]), True, id="a cluster without workers"),
+        pytest.param(cluster(workerGroupSpecs=groups(1, "other")), False, id="a cluster with another group"),
+        pytest.param(cluster(workerGroupSpecs=groups(1, "head")), False, id="a group that is called head"),
+        pytest.param(cluster(workerGroupSpecs=groups(1, "submitter")), False, id="a group called submitter"),
+        pytest.param(
+            cluster(workerGroupSpecs=groups(2, "SMALL")), False, id="two groups that differ in capitals"
+        ),
         pytest.param(cluster(headGroupSpec={"template": pod("h", "9").body}), False, id="a larger head"),
         pytest.param(job("j"), True, id="its submitter"),
         pytest.param(job("j", "2"), False, id="a submitter that requests more"),
