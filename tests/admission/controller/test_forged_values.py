@@ -305,16 +305,16 @@ def test_a_value_that_is_put_where_a_reservation_will_be_keeps_no_workload_waiti
     if is_signed:
         redis.store.seal = OURS
     leader = stage.lead()
-    # What is there when a term begins is judged and removed.
+    # What is there when a term begins is judged and removed, and so it is every five seconds.
     stage.submit("before", cpus=1)
-    stage.wait(5.0)
+    stage.wait(1.0)
     assert stage.admitted() == ["before"]
     # Objects are numbered, so the forger can guess the uid of the next one.
     guesses = (part for number in range(100, 160) for part in (f"team/w/uid-{number}", head + b"junk"))
     redis.run("HSET", KEYS.reservations, *guesses)
     stage.submit("w", cpus=1)
     stage.submit("other", cpus=1)
-    stage.wait(60.0)
+    stage.wait(1.0)
 
     assert sorted(stage.admitted()) == ["before", "other", "w"]
     assert leader.leadership is not None
