@@ -33,7 +33,7 @@ class TlsConnection(SSLConnection):
 
 
 def _new_context(tls: RedisSSLContext) -> ssl.SSLContext:
-    """Return a context with these options, as the library makes it, that trusts no other than the named authorities.
+    """Return a context with these options, as the library makes it, that trusts the named authorities alone.
 
     Where none is named, it trusts those of the system. Source: redis-py 8, `RedisSSLContext.get`.
     """
@@ -44,7 +44,7 @@ def _new_context(tls: RedisSSLContext) -> ssl.SSLContext:
         context.verify_flags |= flag
     for flag in tls.exclude_verify_flags or ():
         context.verify_flags &= ~flag
-    if tls.certfile or tls.keyfile:
+    if tls.certfile is not None:
         context.load_cert_chain(tls.certfile, tls.keyfile, tls.password)
     if tls.min_version is not None:
         context.minimum_version = tls.min_version

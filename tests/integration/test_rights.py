@@ -388,9 +388,7 @@ def counted_pod(plane: ControlPlane) -> Iterator[str]:
     collection = "/api/v1/namespaces/team/pods"
     plane.rest.wait("/api/v1/namespaces/team/serviceaccounts", lambda found: found["items"])
     slices = {SLICE: "first"}
-    pod = make_pod(
-        "counted", queue=None, is_held=False, labels=COUNTED, annotations=slices, nodeName="one"
-    )
+    pod = make_pod("counted", queue=None, is_held=False, labels=COUNTED, annotations=slices, nodeName="one")
     pod["metadata"].update(ownerReferences=[OWNER], finalizers=["test.dev/kept"])
     plane.rest.create(collection, pod)
     path = f"{collection}/counted"
@@ -441,7 +439,8 @@ def test_a_running_job_in_a_queue_cannot_be_deleted_without(plane: ControlPlane,
         with pytest.raises(RestError, match="cannot be deleted without its pods"):
             editor.delete(path, options)
         editor.patch(f"{path}/runs", {"spec": {"suspend": True}})
-        editor.delete(f"{path}/runs?dryRun=All", options)
+        again = f"{path}/runs?dryRun=All"
+        wait_for(lambda: not is_forbidden(lambda: editor.delete(again, options)), "its pods gone")
     finally:
         editor.delete(f"{path}/runs", {"propagationPolicy": "Background"})
         wait_for(lambda: not plane.rest.exists(f"{path}/runs"), "the Job gone")
@@ -568,7 +567,7 @@ def of_owner(kind: str) -> OwnerSample:
 
 
 def in_no_queue(kind: str) -> dict[str, Any]:
-    """Return an object as the controller of another kind creates it: its pods alone show that it is counted."""
+    """Return an object as the controller of another kind creates it: its pods alone show its queue."""
     found = of_owner(kind).object(suspend=False, labels={"kueue.x-k8s.io/queue-name": None})
     if kind == "RayCluster":
         found["spec"]["headGroupSpec"]["template"].update(MANAGED)

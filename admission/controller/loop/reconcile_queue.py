@@ -319,7 +319,7 @@ class Reconciler:
         self._look_at_askers(target, is_done=isinstance(result, Written))
 
     def _note_refused_request(self, target: ObjectTarget, write: Write, error: Exception) -> None:
-        """Say at once why a Job gets no Workload, and have a Workload say that its nodes cannot be asked for."""
+        """Say at once why a Job gets no Workload, and in a Workload that its nodes cannot be asked for."""
         for created in write.events if write.purpose is Purpose.CREATE_WORKLOAD else ():
             note = f"Error creating Workload: {error}"
             self._events.send(replace(created, type=EventType.WARNING, reason="FailedCreate", note=note))
