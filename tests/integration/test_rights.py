@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -470,9 +471,13 @@ def test_no_workload_is_created_for_pods_that_may_take_a_day_to_end(plane: Contr
     second = make_workload("second")["spec"]["podSets"][0] | {"name": "second"}
     second["template"]["spec"]["terminationGracePeriodSeconds"] = 86_400
     slow["spec"]["podSets"].append(second)
+    create = partial(
+        as_user(plane, CONTROLLER).create, f"/apis/{KUEUE}/v1beta2/namespaces/team/workloads?dryRun=All"
+    )
+    wait_for(lambda: is_forbidden(lambda: create(slow)), "the policy in force")
 
     with pytest.raises(RestError, match="at most 3600 seconds"):
-        as_user(plane, CONTROLLER).create(f"/apis/{KUEUE}/v1beta2/namespaces/team/workloads?dryRun=All", slow)
+        create(slow)
 
 
 def test_a_queued_pod_is_not_given_more_time_by_its_deletion(plane: ControlPlane, counted_pod: str) -> None:
@@ -593,6 +598,8 @@ def test_what_runs_in_a_queue_cannot_be_deleted_without_its_pods(plane: ControlP
     plane.rest.create(collection, owner)
     path = f"{collection}/j?dryRun=All"
     try:
+        orphaned = {"propagationPolicy": "Orphan"}
+        wait_for(lambda: is_forbidden(lambda: plane.rest.delete(path, orphaned)), "the policy in force")
         for options in ({"propagationPolicy": "Orphan"}, {"orphanDependents": True}):
             with pytest.raises(RestError, match="cannot be deleted without its pods"):
                 plane.rest.delete(path, options)
@@ -612,9 +619,11 @@ def test_a_job_that_another_kind_owns_cannot_be_deleted_without_its_pods(plane: 
     for job in (child, plain):
         plane.rest.create(path, job)
     try:
+        dry = f"{path}/child?dryRun=All"
+        wait_for(lambda: is_forbidden(lambda: plane.rest.delete(dry)), "the policy in force")
         for options in ORPHANING.values():
             with pytest.raises(RestError, match="cannot be deleted without its pods"):
-                plane.rest.delete(f"{path}/child?dryRun=All", options)
+                plane.rest.delete(dry, options)
             plane.rest.delete(f"{path}/plain?dryRun=All", options)
     finally:
         for name in ("child", "plain"):
