@@ -21,8 +21,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from api import keys
+from api.parsing.times import to_rfc3339, to_seconds
 from api.reasons import ConditionType, EvictionReason, PreemptionReason
-from api.workload import OF_ANOTHER_NAMESPACE, Workload, WorkloadKey, to_rfc3339, to_seconds
+from api.workload import OF_ANOTHER_NAMESPACE, Workload, WorkloadKey
 
 Word = TypeVar("Word", bound=StrEnum)
 

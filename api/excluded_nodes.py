@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from api.workload import to_rfc3339, to_seconds
+from api.parsing.times import to_rfc3339, to_seconds
 
 # How many nodes are excluded at most, as many as status.unhealthyNodes takes; the newest are kept.
 MOST_EXCLUDED = 8

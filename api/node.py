@@ -18,7 +18,7 @@ from api.objects.cluster import NodeObject, PodObject
 from api.objects.common import WireTaint
 from api.parsing.problems import read_amount
 from api.parsing.quantities import QuantityError
-from api.workload import to_seconds
+from api.parsing.times import to_seconds
 
 # A pod with any of these annotations is placed by its Workload.
 _TOPOLOGY_ANNOTATIONS = (

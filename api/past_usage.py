@@ -15,7 +15,7 @@ import msgspec
 
 from api.objects.common import Wire
 from api.parsing.quantities import nano_text, parse
-from api.workload import to_rfc3339, to_seconds
+from api.parsing.times import to_rfc3339, to_seconds
 
 _NANOS = 10**9
 

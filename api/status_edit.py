@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 
 # The limit of the CRD. Beyond it, the API server rejects the whole status, and with it the eviction or
 # admission that it records.

@@ -24,6 +24,7 @@ from api.objects.workloads import (
 )
 from api.parsing.decimals import whole_number
 from api.parsing.problems import SpecError, read_amount, require_at_most_one, require_unique
+from api.parsing.times import to_seconds
 from api.topology_encoding import to_topology
 from api.workload import (
     NOTHING,
@@ -37,7 +38,6 @@ from api.workload import (
     TopologyRequest,
     Workload,
     WorkloadKey,
-    to_seconds,
 )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from api.parsing.quantities import to_text
+from api.parsing.times import to_rfc3339, to_seconds
 from api.quota_check import REASON, QuotaCheck
 from api.reason_words import OLDER
 from api.reasons import (
@@ -24,14 +25,7 @@ from api.reasons import (
 )
 from api.status_edit import StatusEdit, shortened
 from api.topology_encoding import topology_body
-from api.workload import (
-    DELAYED_READY,
-    Admission,
-    PodSetAssignment,
-    TopologyAssignment,
-    to_rfc3339,
-    to_seconds,
-)
+from api.workload import DELAYED_READY, Admission, PodSetAssignment, TopologyAssignment
 
 # The limit of the CRD. Beyond it, the API server rejects the whole status, and with it the eviction.
 _MAX_EVICTION_COUNTERS = 256

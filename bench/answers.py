@@ -30,8 +30,9 @@ from admission.answers.explaining.trials import found_remedies
 from admission.answers.what_if import Asker, Question, what_if
 from admission.controller.queries.copies import ask_in_copy
 from api.keys import EXPECTED_RUNTIME_SECONDS
+from api.parsing.times import to_rfc3339, to_seconds
 from api.policy import Backfill, BackfillMode
-from api.workload import Workload, WorkloadKey, to_rfc3339, to_seconds
+from api.workload import Workload, WorkloadKey
 from bench.cluster import NAMESPACE, Cluster
 from bench.promises import cluster_objects, random_workload
 

@@ -27,7 +27,7 @@ from api.kube.client import KubeClient
 from api.kube.informer import Change, Informer, Listener, ListWatch
 from api.kube.resources import Resource
 from api.objects.workloads import WorkloadObject
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from api.workload_decoding import to_workload
 from bench.throughput import SERVERS, start_controller
 

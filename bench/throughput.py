@@ -31,7 +31,7 @@ from api.kube.client import KubeClient
 from api.kube.errors import Conflict
 from api.kube.informer import Change, Informer, Listener, ListWatch
 from api.objects.workloads import WorkloadObject
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from bench.processes import Cost, cost_of, while_running
 from bench.shape import NAMESPACE, RUNTIME_ANNOTATION, queue_objects, workload_objects
 from tests.children import Child

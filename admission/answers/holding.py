@@ -14,8 +14,9 @@ from admission.answers.run_time import SOURCE_WORDS
 from admission.backfill.schedule_plan import SLACK_SECONDS
 from api.keys import PLANNED_START
 from api.parsing.durations import seconds_text
+from api.parsing.times import to_rfc3339, to_seconds
 from api.reasons import ConditionType
-from api.workload import Admission, Workload, to_rfc3339, to_seconds
+from api.workload import Admission, Workload
 from api.workload_status import LEASE_WORDS
 from queues.estimates.runtime_estimate import Estimate
 

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 
 
 def instant(at: float | None) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from admission.answers.items import DecisionItem, PromiseItem, instant
 from admission.engine.engine import Engine
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from queues.profile.planned_start import PlannedStart
 from queues.reservations.reservations import LoggedDecision
 

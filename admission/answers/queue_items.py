@@ -25,7 +25,7 @@ from admission.engine.engine import Engine
 from admission.status.quota_use import QuotaUse
 from admission.status.views import FlavorUsages
 from api.parsing.quantities import to_text
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from queues.quota.resources import FlavorResource
 
 

@@ -17,7 +17,7 @@ from admission.cache.workload_usage import SECONDS_PER_DAY, day_of
 from admission.engine.engine import Engine
 from api.keys import SUBMITTER
 from api.parsing.durations import DurationError, parse_duration
-from api.workload import to_rfc3339, to_seconds
+from api.parsing.times import to_rfc3339, to_seconds
 from queues.reservations.usage_rows import UsageKey, UsageRow
 
 _SECONDS_PER_HOUR = 3600.0

@@ -24,7 +24,8 @@ from admission.answers.sight import EVERYTHING, Sight
 from admission.engine.engine import Engine
 from admission.engine.what_if import Difference, Played, differences, play
 from admission.reconcile.job.context import JobContext
-from api.workload import WorkloadKey, to_rfc3339
+from api.parsing.times import to_rfc3339
+from api.workload import WorkloadKey
 
 # How many objects a question may hold: each costs a search.
 MOST_OBJECTS = 500

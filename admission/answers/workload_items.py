@@ -7,8 +7,9 @@ from functools import cache
 from admission.answers.items import WorkloadItem, instant
 from admission.engine.engine import Engine
 from api.parsing.quantities import add_amounts, to_text
+from api.parsing.times import to_rfc3339
 from api.reasons import ConditionType
-from api.workload import Workload, WorkloadKey, to_rfc3339
+from api.workload import Workload, WorkloadKey
 
 _FINISHED, _QUOTA_RESERVED = ConditionType.FINISHED, ConditionType.QUOTA_RESERVED
 

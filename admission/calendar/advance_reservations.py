@@ -32,10 +32,11 @@ from admission.calendar.quota_windows import Calendar, read_windows
 from admission.calendar.reserved_domains import ReservedDomain, TopologyNodes, find_domain
 from api.keys import RESERVATION
 from api.parsing.quantities import to_text
+from api.parsing.times import to_rfc3339
 from api.policy import AdmissionPolicy, CapacityReservation
 from api.queueing import ClusterQueue, Cohort, LocalQueue
 from api.reasons import PendingReason
-from api.workload import Workload, WorkloadKey, to_rfc3339
+from api.workload import Workload, WorkloadKey
 from queues.quota.hierarchy import build_hierarchy, to_quotas
 from queues.quota.quota_tree import QuotaNode
 from queues.quota.quota_windows import next_change_at

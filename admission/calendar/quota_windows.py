@@ -24,9 +24,10 @@ from functools import partial
 from math import inf
 
 from api.parsing.quantities import to_text
+from api.parsing.times import to_rfc3339
 from api.policy import AdmissionPolicy, QuotaWindow
 from api.queueing import ClusterQueue, FlavorQuotas, ResourceGroup
-from api.workload import WorkloadKey, to_rfc3339
+from api.workload import WorkloadKey
 from queues.profile.capacity_profile import Claim, Edge
 from queues.quota.hierarchy import to_quotas
 from queues.quota.quota_windows import closes_at, opens_at

@@ -16,8 +16,8 @@ from admission.decisions.decision import Evict, Plan
 from admission.nomination.nominate import CyclePolicy
 from admission.preemption.checkpoint_before_eviction import asked_first
 from admission.snapshot.held_workload import HeldWorkload
+from api.parsing.times import to_rfc3339
 from api.reasons import EvictionReason
-from api.workload import to_rfc3339
 from queues.profile.planned_start import BackfillLease, PlannedStart
 from queues.steps import Steps, finish
 

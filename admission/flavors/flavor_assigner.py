@@ -40,9 +40,10 @@ from admission.snapshot.snapshot import Snapshot
 from api.jobs.resource_requests import PODS, QuotaCheckStrategy, gpus_of
 from api.keys import ADDRESS, GPU_MILLI
 from api.parsing.quantities import CPU, to_text
+from api.parsing.times import to_rfc3339
 from api.queueing import FungibilityPolicy, PreemptionPolicy
 from api.reasons import PendingReason
-from api.workload import PodSet, to_rfc3339
+from api.workload import PodSet
 from queues.pending.pending_queue import FlavorScan, Pending
 from queues.quota.quota_tree import QuotaCell
 from queues.quota.resources import FlavorResource

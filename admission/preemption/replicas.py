@@ -38,9 +38,10 @@ from api import keys
 from api.disruption_budget import DisruptionBudget
 from api.jobs.checkpoint_annotations import checkpoint_facts
 from api.parsing.decimals import whole_number
+from api.parsing.times import to_rfc3339
 from api.policy import AdmissionPolicy
 from api.reasons import ConditionType, DisruptionReason
-from api.workload import PodSet, Workload, WorkloadKey, to_rfc3339
+from api.workload import PodSet, Workload, WorkloadKey
 
 DEFAULT_MIN_REPLICAS = 1
 # Joins the names of several budgets; it cannot occur in a name.

@@ -28,8 +28,8 @@ from api.jobs.checkpoint_annotations import (
     parse_instant,
     parse_measured,
 )
+from api.parsing.times import to_rfc3339
 from api.wire.checkpoint_report import Report
-from api.workload import to_rfc3339
 
 Annotations = Mapping[str, str]
 # The least change of an expected completion that is stored.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from admission.decisions.decision import Admit, Decision, Evict, Plan, Reassign, Wait
 from api.eviction import EvictionRequest
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from queues.profile.planned_start import PlannedStart
 
 

@@ -17,10 +17,10 @@ from admission.reconcile.workload_writes import admitted_event, edited_version, 
 from api import keys
 from api.eviction import EvictionRequest, render_request
 from api.object_events import EventType, ObjectRef
+from api.parsing.times import to_seconds
 from api.quota_check import QuotaCheck
 from api.reasons import ConditionType
 from api.status_edit import StatusEdit
-from api.workload import to_seconds
 from api.workload_status import LEASE_WORDS, WorkloadStatusEdit
 
 

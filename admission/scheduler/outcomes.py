@@ -20,9 +20,10 @@ from admission.preemption.preemptor import eviction_message
 from admission.preemption.targets import Target
 from admission.snapshot.held_workload import HeldWorkload
 from api.keys import JOB_UID
+from api.parsing.times import to_rfc3339
 from api.queueing import CheckRule
 from api.reasons import PREEMPTION_GATED, EvictionReason, PendingReason
-from api.workload import Admission, Workload, to_rfc3339
+from api.workload import Admission, Workload
 from queues.estimates.estimator import eviction_seconds
 from queues.pending.pending_queue import RequeueCause
 from queues.profile.planned_start import PlannedStart

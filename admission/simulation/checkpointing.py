@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from admission.simulation.settings import Checkpoints
 from admission.simulation.traces import TraceJob
 from api import keys
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 
 HIGH_PRIORITY = 1000
 

@@ -12,7 +12,8 @@ from admission.simulation.ledger import holding_of
 from admission.simulation.records import ObjectRecord, in_order
 from api.keys import PLANNED_START
 from api.objects.workloads import WorkloadObject
-from api.workload import WorkloadKey, to_seconds
+from api.parsing.times import to_seconds
+from api.workload import WorkloadKey
 
 # Promises are in whole seconds, so a smaller difference means nothing.
 _TOLERANCE_SECONDS = 1.0

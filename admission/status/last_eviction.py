@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from api.jobs.checkpoint_annotations import CheckpointFacts, checkpoint_facts
-from api.workload import Workload, WorkloadKey, to_rfc3339
+from api.parsing.times import to_rfc3339
+from api.workload import Workload, WorkloadKey
 
 # Kueue's message: "Preempted to accommodate a workload (UID: …, JobUID: …) due to …".
 _PREEMPTOR = re.compile(r"\(UID: ([^,)]+)")

@@ -14,8 +14,8 @@ from admission.status.views import PolicyView
 from api.object_events import EventType, ObjectRef
 from api.objects.common import WireCondition
 from api.parsing.quantities import to_text
+from api.parsing.times import to_rfc3339
 from api.status_edit import StatusEdit
-from api.workload import to_rfc3339
 from queues.quota.resources import FlavorResource
 
 ACCEPTED = "Accepted"

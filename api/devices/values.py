@@ -16,7 +16,7 @@ from api.objects.devices import (
     WireSelectorOfDevices,
 )
 from api.parsing.cel.values import to_quantity, to_semver
-from api.workload import to_seconds
+from api.parsing.times import to_seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from api.http.connections import Connections, Refusals, Tls
+from api.http.errors import ListenError
 from api.wire.addressing import is_loopback, refusal
 
 log = logging.getLogger("berth.http")
@@ -82,10 +83,6 @@ class HttpError(Exception):
         self.status = status
         self.message = message
         self.headers = headers or {}
-
-
-class ListenError(Exception):
-    """The server cannot listen on the address; the message names it and the fix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,8 @@ import msgspec
 from api import keys
 from api.jobs.placement_annotations import Metadata, read_key, sources_of
 from api.parsing.decimals import finite_number
-from api.workload import Workload, to_seconds
+from api.parsing.times import to_seconds
+from api.workload import Workload
 
 # One day. No save or restart takes that long, so a larger number is in another unit.
 MOST_SECONDS = 86_400.0

@@ -18,7 +18,8 @@ from api.identifiers import pod_group
 from api.jobs.queued_object import Queued
 from api.objects.cluster import PodObject
 from api.objects.common import OwnerReference
-from api.workload import NOTHING, to_seconds
+from api.parsing.times import to_seconds
+from api.workload import NOTHING
 
 POD_KIND = "Pod"
 POD_GROUP = ""

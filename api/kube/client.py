@@ -18,10 +18,10 @@ from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
-import aiohttp
 import msgspec
 from yarl import URL
 
+from api.kube.bare_aiohttp import aiohttp
 from api.kube.errors import (
     KubeError,
     ServerError,
@@ -346,7 +346,7 @@ class KubeClient:
         return headers
 
     def _options(self) -> dict[str, Any]:
-        """Return what aiohttp expects with each request; a server without TLS gets no TLS options."""
+        """Return what aiohttp expects with each request; without TLS there are no TLS options."""
         tls = self._endpoint.tls
         return {
             # A redirect would send the credentials to another host; API servers send no redirects.

@@ -23,7 +23,7 @@ import msgspec
 
 from api.kube.client_tls import ClientTls
 from api.kube.errors import InvalidKubeconfig, Timeout
-from api.workload import to_seconds
+from api.parsing.times import to_seconds
 
 _GROUP = "client.authentication.k8s.io"
 _VERSIONS = (f"{_GROUP}/v1", f"{_GROUP}/v1beta1")

@@ -91,8 +91,11 @@ def endpoint_of_files(
     user_name = chosen.text("user")
     user = config.entry("user", user_name, chosen) if user_name else _Entry("user", "", chosen.file, {})
     server = _server_of(cluster)
-    # A server without TLS gets no context, even if the user has a certificate.
-    tls = _client_tls(cluster, user) if server.startswith("https:") else None
+    proxy = _proxy(server, cluster, environment)
+    # Without TLS there is no context, even if the user has a certificate. As in client-go, server and proxy
+    # share one.
+    has_tls = any(url.startswith("https:") for url in (server, proxy or ""))
+    tls = _client_tls(cluster, user) if has_tls else None
     origin = f"{chosen.file} (context {chosen.name!r})"
     return Endpoint(
         server=server,
@@ -100,7 +103,7 @@ def endpoint_of_files(
         credentials=_credentials(config, chosen, (cluster, user), origin, tls),
         tls=tls,
         server_hostname=cluster.text("tls-server-name"),
-        proxy=_proxy(server, cluster, environment),
+        proxy=proxy,
         headers=_impersonation(user),
         namespace=chosen.text("namespace"),
     )

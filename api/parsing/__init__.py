@@ -4,6 +4,7 @@ Modules, in reading order:
 
     quantities    Kubernetes quantities, exact in both directions
     durations     durations as Go writes them
+    times         RFC 3339 times, as Unix seconds
     decimals      numbers in labels, annotations, query strings, flags and traces
     prices        prices of hardware by the hour
     gpu_generations  generations of GPUs, as numbers

@@ -21,7 +21,8 @@ from admission.reconcile.workload.reconcile import reconcile_workload
 from api import keys
 from api.jobs.pod import Pod, to_pod
 from api.objects.cluster import PodObject
-from api.workload import Workload, to_rfc3339
+from api.parsing.times import to_rfc3339
+from api.workload import Workload
 from tests.admission.world import Object, World, context, encode
 
 QUEUE = "lq"

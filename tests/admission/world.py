@@ -29,8 +29,9 @@ from api.jobs.queued_object import QueuedJob
 from api.kube.embedded.apply.patches import merge_patch
 from api.objects.cluster import JobObject, OwnerObject
 from api.objects.workloads import WorkloadObject
+from api.parsing.times import to_rfc3339
 from api.reasons import EvictionReason
-from api.workload import Admission, PodSetAssignment, Workload, to_rfc3339
+from api.workload import Admission, PodSetAssignment, Workload
 from api.workload_decoding import to_workload
 from tests import rights
 

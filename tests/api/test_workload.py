@@ -9,7 +9,8 @@ import pytest
 
 from api.objects.workloads import WorkloadObject
 from api.parsing.problems import SpecError
-from api.workload import DomainCount, PodRanks, SliceConstraint, Workload, WorkloadKey, to_rfc3339
+from api.parsing.times import to_rfc3339
+from api.workload import DomainCount, PodRanks, SliceConstraint, Workload, WorkloadKey
 from api.workload_decoding import to_workload
 
 Spec = dict[str, Any]

@@ -26,7 +26,7 @@ from api.kube.errors import (
     TooManyRequests,
     Unreachable,
 )
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from tests.faults.etcd import Etcd, Key, Object
 from tests.faults.loop import ShuffledLoop
 from tests.faults.phases import Phase, phase_of_request

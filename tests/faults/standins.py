@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 
 from api.kube.informer import ChangeType
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from tests.admission.controller.tenancy import QUOTAS, cpus_of, make_object
 from tests.faults.etcd import Change, Etcd, Key, Object
 from tests.faults.loop import ShuffledLoop

@@ -17,7 +17,7 @@ from api.parsing.durations import parse_duration
 from api.parsing.prices import price
 from api.parsing.quantities import amount, canonical, parse, to_text
 from api.parsing.schedule import firings, last_firing, next_firing
-from api.workload import to_seconds
+from api.parsing.times import to_seconds
 from tests.fuzz.inputs import numbers, texts
 from tests.fuzz.target import Target
 

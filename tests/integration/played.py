@@ -10,7 +10,7 @@ import time
 from functools import partial
 
 from api import keys
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from tests.integration.conftest import Cluster
 from tests.integration.leadersets import LeaderWorkerSetPlayer
 from tests.integration.manifests import Object

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from tests.integration.conftest import Cluster
 from tests.integration.manifests import LONG, Object, condition, is_true, make_job
 from tests.integration.replica import BERTH, Replica

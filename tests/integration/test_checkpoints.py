@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from api import keys
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from tests.integration.conftest import Cluster
 from tests.integration.replica import Replica
 from tests.integration.reporting import Reporter, create_account

@@ -16,7 +16,7 @@ import redis
 
 from admission.controller.runtime.failpoints import Step
 from api.keys import CHECKPOINT_DEADLINE, CHECKPOINT_SAVE_SECONDS, CHECKPOINT_TIME, EVICTION
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from queues.store.keys import Keys
 from tests.integration.conftest import Cluster, Controllers
 from tests.integration.manifests import Object, is_true

@@ -19,8 +19,9 @@ from admission.reconcile.decision_writes import admit_write, evict_write
 from admission.reconcile.job.reconcile import reconcile_job
 from admission.reconcile.workload.context import LifecycleContext, Owner
 from admission.reconcile.workload.reconcile import reconcile_workload
+from api.parsing.times import to_rfc3339
 from api.reasons import EvictionReason
-from api.workload import Admission, PodSetAssignment, Workload, to_rfc3339
+from api.workload import Admission, PodSetAssignment, Workload
 from tests import parts
 from tests.admission.world import START, Object, context, encode, read_job, read_workload
 from tests.controlplane import ControlPlane, find_assets

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from api.workload import to_seconds
+from api.parsing.times import to_seconds
 from tests.controlplane import ControlPlane
 from tests.integration.manifests import (
     KUEUE,

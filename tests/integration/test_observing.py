@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from tests.controlplane import Rest
 from tests.integration.conftest import Cluster, Controllers
 from tests.integration.manifests import condition, is_true

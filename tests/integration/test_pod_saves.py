@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pytest
 
 from api import keys
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from tests.integration.conftest import Cluster, Options
 from tests.integration.manifests import Object, is_true
 from tests.integration.pods import CONFIG, KUEUE, create, is_running, make_pod, member, pod_of, wait_gone

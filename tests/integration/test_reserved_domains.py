@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from tests.integration.conftest import Cluster
 from tests.integration.manifests import KUEUE, POOL, Object, condition, kueue_object, make_job, quota
 from tests.integration.replica import Replica

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from api import keys
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from tests.integration.conftest import Cluster
 from tests.integration.manifests import Object, condition, is_true
 from tests.integration.replica import Replica

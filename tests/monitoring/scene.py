@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 from api import keys
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from tests.children import Child, Port
 from tests.integration.conftest import Cluster, rest_of
 from tests.integration.manifests import KUEUE, POOL, Object, is_true, kueue_object, make_job, quota

@@ -25,7 +25,7 @@ from admission.answers.what_if import BadQuestionError, ChangedItem, SubmittedIt
 from admission.controller.queries.callers import TRUSTED, Caller
 from admission.controller.queries.service import QueryService
 from api.http.server import HttpError, Request
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from queues.estimates.start_errors import StartAccuracy
 
 # A moment of 2026, in Unix seconds.

@@ -89,6 +89,18 @@ async def test_no_screen_has_an_accessibility_error_or_scrolls_sideways(
     assert tab.problems == []
 
 
+async def test_the_bars_of_a_queue_have_the_width_of_a_phone(tab: Tab, served: Served) -> None:
+    await tab.resize(360)
+    await tab.open(f"{served.url}/queues/team-a")
+
+    # The smallest and the largest edge of all bars, which are drawn in one column.
+    edges = "[...document.querySelectorAll('svg.bars')].map(bar => bar.getBoundingClientRect())"
+    left, right = await tab.run(
+        f"(all => [Math.min(...all.map(b => b.left)), Math.max(...all.map(b => b.right))])({edges})"
+    )
+    assert (left >= 0, right <= 360, right - left > 280) == (True, True, True)
+
+
 async def test_hostile_names_run_nothing(tab: Tab, served: Served) -> None:
     await tab.open(served.url)
     assert await tab.run("document.title") == "Work – Berth"

@@ -21,8 +21,9 @@ from admission.status.last_eviction import PastEviction, past_eviction
 from admission.status.turns import positions
 from api.eviction import current_request
 from api.keys import PLANNED_START
+from api.parsing.times import to_rfc3339, to_seconds
 from api.reasons import CANNOT_START, ConditionType
-from api.workload import Admission, Workload, WorkloadKey, to_rfc3339, to_seconds
+from api.workload import Admission, Workload, WorkloadKey
 from queues.estimates.estimator import shortest_grace_seconds
 
 

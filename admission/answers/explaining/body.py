@@ -13,7 +13,7 @@ from admission.engine.remedies import Remedy
 from admission.scheduler.flavor_promotion import FlavorMove
 from admission.status.last_eviction import eviction_json
 from api.parsing.quantities import to_text
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 
 
 def to_body(answer: Answer, *, now: float) -> dict[str, object]:

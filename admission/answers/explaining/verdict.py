@@ -11,8 +11,9 @@ from admission.engine.holders import Holder, of_unknown_length
 from api.keys import EXPECTED_RUNTIME_SECONDS
 from api.parsing.durations import seconds_text
 from api.parsing.quantities import to_text
+from api.parsing.times import to_rfc3339, to_seconds
 from api.reasons import ConditionType, PendingReason
-from api.workload import Workload, to_rfc3339, to_seconds
+from api.workload import Workload
 
 # How many Workloads are named that hold what is missing; the others are counted.
 _NAMED_HOLDERS = 5

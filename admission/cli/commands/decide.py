@@ -33,8 +33,9 @@ from admission.decisions.decision import Admit, Evict, Plan, Wait
 from admission.engine.engine import Engine, EngineSettings
 from admission.preemption.fair_sharing import FairPreemption
 from api.parsing.quantities import to_text
+from api.parsing.times import to_seconds
 from api.reasons import ConditionType
-from api.workload import Admission, Workload, WorkloadKey, to_seconds
+from api.workload import Admission, Workload, WorkloadKey
 
 # Without --cycles a run ends when nothing more can be decided. This limit ends a run that never would.
 _MOST_CYCLES = 100_000

@@ -7,7 +7,6 @@ is imported.
 from __future__ import annotations
 
 import argparse
-import importlib
 
 from admission.cli.common.arguments import (
     Subparsers,
@@ -17,6 +16,7 @@ from admission.cli.common.arguments import (
     file_or_folder,
 )
 from admission.cli.common.errors import WrongUsageError
+from admission.cli.common.loading import load
 from admission.cli.common.running import run
 from admission.cli.common.way_flags import add_way
 from admission.cli.listing.output import OUTPUTS
@@ -95,7 +95,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 raise WrongUsageError(f"--controller shows workloads; give {arguments.kind} without it")
             if arguments.controller:
                 module, function = "controller_rows", "get_from_controller"
-            kind = importlib.import_module(f"admission.cli.listing.{module}")
+            kind = load(f"admission.cli.listing.{module}")
             return run(getattr(kind, function)(arguments))
     known = "queues, workloads, policies, reservations and estimates"
     raise WrongUsageError(f"cannot get {arguments.kind!r}; berth get knows {known}")

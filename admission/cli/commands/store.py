@@ -18,7 +18,7 @@ from admission.cli.common.store_flags import add_store_access, to_store_access, 
 from admission.cli.views.tables import make_console, make_table, print_table
 from api.kube.client import KubeClient
 from api.kube.cluster_identity import cluster_identity
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from queues.profile.holds import Hold, Move
 from queues.profile.planned_start import BackfillLease, PlannedStart
 from queues.reservations.plan import PlanTable

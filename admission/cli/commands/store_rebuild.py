@@ -31,7 +31,8 @@ from api.kube.errors import NotFound
 from api.kube.lease_record import parse_lease
 from api.kube.resources import LEASES, WORKLOADS
 from api.objects.workloads import WorkloadObject
-from api.workload import Workload, WorkloadKey, to_seconds
+from api.parsing.times import to_seconds
+from api.workload import Workload, WorkloadKey
 from api.workload_decoding import to_workload
 from queues.reservations.plan import (
     HISTORY_TABLES,

@@ -74,20 +74,24 @@ def _find_known(error: BaseException) -> tuple[str, int] | None:
         return next(filter(None, map(_find_known, error.exceptions)), None)
     if isinstance(error, CommandError):
         return str(error), error.exit_code
-    # Imported late: most commands need these modules only if an error occurs.
-    from admission.controller.leadership.kueue_guard import LiveKueue
-    from api.http.server import ListenError
+    # Imported late, and one after the other: most commands need these modules only if such an error occurs.
     from api.kube.errors import InvalidKubeconfig, KubeError
-    from queues.reservations.reservations import BadStoreUrl, ReservationError
 
     if isinstance(error, InvalidKubeconfig):
         return error.message, ExitCode.WRONG_USAGE
+    if isinstance(error, KubeError):
+        return str(error), ExitCode.UNREACHABLE
+
+    from admission.controller.leadership.kueue_guard import LiveKueue
+    from api.http.errors import ListenError
+    from queues.reservations.reservations import BadStoreUrl, ReservationError
+
     if isinstance(error, BadStoreUrl | ListenError):
         return str(error), ExitCode.WRONG_USAGE
     # Neither a fault in Berth nor in the input: another controller manages the cluster.
     if isinstance(error, LiveKueue):
         return str(error), ExitCode.DOES_NOT_HOLD
-    if isinstance(error, KubeError | ReservationError):
+    if isinstance(error, ReservationError):
         return str(error), ExitCode.UNREACHABLE
     return None
 

@@ -18,7 +18,7 @@ from admission.answers.what_if import Question, WhatIf
 from admission.cli.explaining.text import print_evictions, print_holding
 from admission.cli.page.asking import controller_of
 from api.parsing.durations import seconds_text
-from api.workload import to_seconds
+from api.parsing.times import to_seconds
 
 
 async def explanation(arguments: argparse.Namespace, target: tuple[str, str]) -> dict[str, Any]:

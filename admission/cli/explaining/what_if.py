@@ -15,7 +15,7 @@ from admission.cli.common.manifest_files import Manifest
 from admission.controller.queries.copies import ask_in_copy
 from admission.engine.engine import EngineSettings
 from api.parsing.durations import seconds_text
-from api.workload import to_seconds
+from api.parsing.times import to_seconds
 
 
 def question_of(manifests: Iterable[Manifest], namespace: str) -> Question:

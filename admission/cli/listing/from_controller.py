@@ -17,7 +17,7 @@ import msgspec
 from admission.answers.items import Page, WorkloadItem
 from admission.cli.common.errors import CommandError
 from admission.cli.views.workload_view import WorkloadRow, in_row_order
-from api.workload import to_seconds
+from api.parsing.times import to_seconds
 
 if TYPE_CHECKING:
     from admission.cli.page.asking import Queries

@@ -15,7 +15,7 @@ from admission.cli.trial.embedded_cluster import create
 from api.kube.client import Body, KubeClient
 from api.kube.errors import NotFound
 from api.kube.resources import JOBS, LEASES, PODS
-from api.workload import to_seconds
+from api.parsing.times import to_seconds
 
 # Idle clusters react within a second; a busy one gets ten.
 _PATIENCE_SECONDS = 10.0

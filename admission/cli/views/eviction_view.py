@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from admission.status.last_eviction import PastEviction, lost_seconds
 from api.parsing.durations import seconds_text
-from api.workload import Workload, to_rfc3339
+from api.parsing.times import to_rfc3339
+from api.workload import Workload
 
 
 def eviction_lines(workload: Workload, found: PastEviction | None, *, now: float) -> Iterator[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from admission.cli.views.policy_view import decoded, policy_rows
 from api.objects.common import Wire
 from api.objects.policies import AdmissionPolicyObject
-from api.workload import to_seconds
+from api.parsing.times import to_seconds
 
 
 class _Amount(Wire, frozen=True):

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from api.parsing.quantities import to_text
-from api.workload import to_seconds
+from api.parsing.times import to_seconds
 
 if TYPE_CHECKING:
     # Rows of one kind need the texts of decisions, which take longer to import than a list of queues takes.

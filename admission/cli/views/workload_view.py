@@ -16,8 +16,9 @@ from api.keys import EVICTION, PLANNED_START
 from api.objects.common import WireCondition
 from api.objects.queues import LocalQueueObject
 from api.objects.workloads import WirePodSetAssignment, WorkloadObject
+from api.parsing.times import to_seconds
 from api.reasons import CANNOT_START, ConditionType, EvictionReason
-from api.workload import WorkloadKey, to_seconds
+from api.workload import WorkloadKey
 
 # A Workload that was evicted for one of these reasons is queued by the time of its eviction. For any other
 # reason it keeps its place. Source: Kueue, pkg/workload/workload.go, GetQueueOrderTimestamp.

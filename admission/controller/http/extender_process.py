@@ -26,7 +26,7 @@ import msgspec
 
 from admission.controller.http.extender_server import ExtenderOptions, run_extender
 from admission.controller.runtime.logs import Log, LogSettings, configure
-from api.http.server import ListenError
+from api.http.errors import ListenError
 from api.kube.errors import KubeError
 
 log = Log("berth.extender")

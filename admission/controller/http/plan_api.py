@@ -13,7 +13,7 @@ from admission.controller.cluster_state.cluster_state import ClusterState
 from admission.controller.queries.callers import See
 from admission.controller.runtime.large_reads import LargeReads, encoded
 from api.http.server import Request, Response, Route, json_response
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from queues.profile.planned_start import BackfillLease
 
 

@@ -21,7 +21,8 @@ from admission.status.views import ClusterQueueView, PendingWorkloadView
 from api.eviction import EvictionRequest, current_request
 from api.http.server import HttpError, Request, Response, Route, json_response
 from api.parsing.decimals import whole_number
-from api.workload import WorkloadKey, to_rfc3339
+from api.parsing.times import to_rfc3339
+from api.workload import WorkloadKey
 from api.workload_status import admission_body
 from queues.estimates.runtime_estimate import Estimate
 from queues.profile.planned_start import PlannedStart

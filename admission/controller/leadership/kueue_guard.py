@@ -8,7 +8,7 @@ from api.kube import resources
 from api.kube.client import KubeClient
 from api.kube.errors import Forbidden, NotFound
 from api.objects.common import Meta
-from api.workload import to_seconds
+from api.parsing.times import to_seconds
 
 KUEUE_LEASE = "c1f6bfd2.kueue.x-k8s.io"
 # A lease renewed within this time has a running holder: Kueue renews its lease every 2 s.

@@ -31,8 +31,9 @@ from admission.preemption.lost_work import lost_work
 from api.eviction import eviction_request, has_request
 from api.jobs.checkpoint_annotations import CLOCK_SKEW_SECONDS, reports_checkpoints
 from api.object_events import EventType
+from api.parsing.times import to_rfc3339
 from api.reasons import EvictionReason
-from api.workload import Workload, to_rfc3339
+from api.workload import Workload
 from queues.quota.resources import to_quantities
 
 log = Log("berth.evictions")

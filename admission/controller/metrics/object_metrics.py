@@ -13,8 +13,9 @@ from admission.controller.cluster_state.queued_objects import QueuedObjects, tar
 from admission.controller.metrics.registry import RECOVERY_BUCKETS, Metrics
 from admission.controller.runtime.logs import Log
 from api import keys
+from api.parsing.times import to_seconds
 from api.reasons import ConditionType
-from api.workload import Workload, to_seconds
+from api.workload import Workload
 
 log = Log("berth.decisions")
 

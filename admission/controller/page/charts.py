@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from admission.answers.items import DecisionItem, PromiseItem
-from api.workload import to_seconds
+from api.parsing.times import to_seconds
 
 # How many points a chart of counts has at most.
 _MOST_POINTS = 60

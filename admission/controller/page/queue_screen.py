@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from admission.answers.items import WorkloadItem
 from admission.controller.page.bars import Bar, Drawing, Span, drawing
-from api.workload import to_seconds
+from api.parsing.times import to_seconds
 
 # Work whose end is not known is drawn beyond all that is known, by this part of it.
 _BEYOND = 0.1

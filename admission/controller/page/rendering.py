@@ -17,7 +17,7 @@ from admission.answers.starts import interval_text
 from admission.controller.page.assets import Asset, encoded
 from admission.controller.page.texts import clock_text, duration_text, relative_text
 from api.http.server import Request, Response
-from api.workload import to_seconds
+from api.parsing.times import to_seconds
 
 FOLDER = Path(__file__).parent / "templates"
 SECURITY_HEADERS = {

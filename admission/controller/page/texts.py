@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from api.workload import to_seconds
+from api.parsing.times import to_seconds
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 

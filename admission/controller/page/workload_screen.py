@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from admission.answers.items import PromiseItem, WorkloadItem
 from admission.controller.page.bars import Drawing, Span, drawing
 from admission.controller.page.queue_screen import spans
-from api.workload import to_seconds
+from api.parsing.times import to_seconds
 
 
 @dataclass(frozen=True, slots=True)

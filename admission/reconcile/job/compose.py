@@ -21,7 +21,7 @@ from api.jobs.job_workload import (
     maximum_execution_time_seconds,
     unknown_keys,
 )
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from queues.estimates.estimator import length_problems
 
 

@@ -24,7 +24,7 @@ from api.jobs.owners.table import kind_of
 from api.objects.cluster import JobObject, OwnerObject
 from api.objects.common import Wire
 from api.objects.templates import WirePodTemplate
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

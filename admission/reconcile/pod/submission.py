@@ -18,7 +18,7 @@ from admission.reconcile.pod.defaults import group_fault, placed_fault, pod_defa
 from admission.reconcile.pod.view import PodView
 from api.jobs.pod import Pod, to_pod
 from api.objects.cluster import PodObject
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 
 _Pods = list[tuple[Pod, bytes]]
 

@@ -21,7 +21,7 @@ from api.node import is_finished
 from api.object_events import EventType
 from api.objects.cluster import PodObject
 from api.objects.common import WireTaint
-from api.workload import to_rfc3339, to_seconds
+from api.parsing.times import to_rfc3339, to_seconds
 
 UNREACHABLE_TAINT = "node.kubernetes.io/unreachable"
 # After the time by which the pod should have ended.

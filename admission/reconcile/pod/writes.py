@@ -16,8 +16,8 @@ from api import keys
 from api.jobs.pod import POD_KIND, Pod
 from api.jobs.pod_workload import GroupMember
 from api.object_events import EventType, ObjectRef
+from api.parsing.times import to_rfc3339
 from api.reasons import FinishedReason
-from api.workload import to_rfc3339
 from api.workload_status import WorkloadStatusEdit
 
 

@@ -31,8 +31,8 @@ from admission.reconcile.workload.look import Answer, Look, eviction
 from admission.reconcile.workload_writes import workload_status
 from api.keys import HOSTNAME
 from api.object_events import EventType
+from api.parsing.times import to_rfc3339
 from api.reasons import EvictionReason
-from api.workload import to_rfc3339
 
 # The CRD limits status.unhealthyNodes to this many entries.
 MOST_UNHEALTHY = 8

@@ -13,7 +13,7 @@ from admission.reconcile.workload.look import Answer, Look
 from admission.reconcile.workload_writes import workload_patch
 from api.keys import EXPECTED_START, PLANNED_DOMAIN, PLANNED_START
 from api.object_events import EventType
-from api.workload import to_rfc3339, to_seconds
+from api.parsing.times import to_rfc3339, to_seconds
 from queues.profile.planned_start import PlannedStart
 
 # How many domains the annotation names: a gang may be promised a thousand hosts, too many to read.

@@ -38,9 +38,10 @@ from api.eviction import (
     reserved_at_of,
 )
 from api.object_events import EventType
+from api.parsing.times import to_rfc3339
 from api.queueing import StopPolicy
 from api.reasons import EvictionReason
-from api.workload import Workload, WorkloadKey, to_rfc3339
+from api.workload import Workload, WorkloadKey
 
 
 def answer_eviction_request(look: Look) -> Answer:

@@ -22,7 +22,7 @@ from api.jobs.owners.conditions import ends_by
 from api.jobs.owners.paths import Body, replaced, value_at
 from api.jobs.owners.row import Child, OwnerKind, OwnerPodSet, Read, Source, Templates
 from api.jobs.pod_template import Template
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 
 _GROUP, _VERSION = "trainer.kubeflow.org", "v1alpha1"
 _ANCESTOR = "trainer.kubeflow.org/trainjob-ancestor-step"

@@ -6,7 +6,7 @@ from typing import Final
 
 from api.kube.embedded.apply.schema import JsonObject
 from api.kube.embedded.kinds.kinds import Kind
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 
 ORPHAN_FINALIZER: Final = "orphan"
 FOREGROUND_FINALIZER: Final = "foregroundDeletion"

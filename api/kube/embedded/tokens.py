@@ -26,7 +26,7 @@ from api.kube.embedded.apply.schema import Json, JsonObject
 from api.kube.embedded.kinds.catalog import Catalog
 from api.kube.embedded.requests import Target
 from api.kube.embedded.verbs import Verbs
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 
 ISSUER: Final = "https://kubernetes.default.svc"
 REVIEWS_PATH: Final = ("apis", "authentication.k8s.io", "v1", "tokenreviews")

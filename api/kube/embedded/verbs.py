@@ -45,7 +45,7 @@ from api.kube.embedded.metadata import (
 )
 from api.kube.embedded.options import DeleteOptions, WriteOptions, WriteOutcome
 from api.kube.embedded.store import ChangeType, ObjectStore, Stored, encode
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 
 Transform = Callable[[JsonObject], JsonObject]
 

@@ -10,7 +10,8 @@ from admission.answers.holding import AdmissionView, holding_json, holding_lines
 from admission.decisions.decision import Admit
 from admission.reconcile.decision_writes import admit_write
 from api.keys import PLANNED_START
-from api.workload import Admission, Condition, PodSetAssignment, Workload, to_rfc3339
+from api.parsing.times import to_rfc3339
+from api.workload import Admission, Condition, PodSetAssignment, Workload
 from queues.estimates.runtime_estimate import Estimate, Source
 from tests.builders import make_workload
 

@@ -12,8 +12,8 @@ from admission.answers.what_if import Asker, Question, WhatIf, what_if
 from admission.cli.explaining.what_if import what_if_lines
 from admission.controller.queries.copies import ask_in_copy
 from api.keys import EXPECTED_RUNTIME_SECONDS, POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT, QUEUE_NAME
+from api.parsing.times import to_rfc3339, to_seconds
 from api.policy import BackfillMode
-from api.workload import to_rfc3339, to_seconds
 from tests.admission.timed import TimedWorld, make_policy
 from tests.builders import NAMESPACE, make_cluster_queue
 from tests.examples import trying

@@ -10,6 +10,7 @@ import pytest
 from api.keys import EXPECTED_COMPLETION_TIME, EXPECTED_RUNTIME_SECONDS, JOB_DEADLINE_SECONDS, OPPORTUNISTIC
 from api.node import NodeInfo
 from api.objects.common import WireTaint
+from api.parsing.times import to_rfc3339
 from api.policy import AdmissionPolicy, BackfillMode, Estimates, OnOverrun, Ordering, OrderingMode
 from api.queueing import (
     LocalQueue,
@@ -20,7 +21,6 @@ from api.queueing import (
     ResourceFlavor,
     Topology,
 )
-from api.workload import to_rfc3339
 from queues.estimates.estimator import Estimator, runtime_problem
 from queues.estimates.runtime_estimate import Source
 from queues.profile.planned_start import MoveCause

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from api.keys import CHECKPOINT_TIME, WORKLOAD_TYPE
+from api.parsing.times import to_rfc3339
 from api.policy import PreemptionRules
 from api.queueing import LocalQueue, Preemption, PreemptionPolicy
-from api.workload import to_rfc3339
 from tests.admission.timed import STOP_SECONDS, TimedWorld, make_policy
 from tests.builders import NAMESPACE, make_cluster_queue
 

@@ -15,8 +15,9 @@ from admission.backfill.running_ends import RunningEnds
 from admission.backfill.running_estimates import RunningEstimates
 from admission.snapshot.held_workload import HeldWorkload
 from api.keys import EXPECTED_COMPLETION_TIME, EXPECTED_RUNTIME_SECONDS
+from api.parsing.times import to_rfc3339
 from api.policy import AdmissionPolicy, Backfill, Estimates, OnOverrun, PreemptionRules
-from api.workload import WorkloadKey, to_rfc3339
+from api.workload import WorkloadKey
 from queues.estimates.estimator import Estimator
 from queues.profile.capacity_profile import Claim, Edge
 from queues.profile.leases import Leases

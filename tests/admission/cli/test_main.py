@@ -13,7 +13,7 @@ import pytest
 from admission.cli.__main__ import COMMANDS, Command, main
 from admission.cli.common.arguments import Subparsers, add_command
 from admission.cli.common.errors import NotHoldingError, UnreachableError, WrongUsageError
-from api.http.server import ListenError
+from api.http.errors import ListenError
 from api.kube.errors import InvalidKubeconfig, Unreachable
 from queues.reservations.reservations import BadStoreUrl, StoreUnreachable
 

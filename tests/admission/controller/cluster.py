@@ -19,7 +19,7 @@ from admission.decisions.api_writes import Verb, Write
 from api.kube.embedded.apply.patches import merge_patch
 from api.kube.errors import Conflict, KubeError, NotFound, Timeout, Unreachable
 from api.kube.informer import ChangeType
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from tests import rights
 from tests.admission.controller.virtualtime import VirtualLoop
 

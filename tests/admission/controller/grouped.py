@@ -13,7 +13,7 @@ import msgspec
 from admission.decisions.api_writes import Verb, Write
 from api import keys
 from api.kube.informer import ChangeType
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from tests.admission.controller.cluster import Key, Object
 from tests.admission.controller.tenancy import is_true
 from tests.admission.controller.victims import BERTH, STOPPING_SECONDS, ServingCluster, Victims

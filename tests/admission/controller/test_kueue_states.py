@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from tests.admission.controller.cluster import Object
 from tests.admission.controller.stage import Stage, key_of
 from tests.admission.controller.tenancy import make_object, make_workload

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from admission.controller.runtime import yield_budget
 from api.kube.errors import Forbidden, KubeError, ServerError, TooManyRequests
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from queues.reservations.memory_reservations import InMemoryReservationStore
 from tests.admission.controller.cluster import FakeCluster, Key, Object
 from tests.admission.controller.replica import LEASE_SECONDS, Lease, Replica

@@ -13,7 +13,7 @@ import pytest
 
 from admission.decisions.api_writes import Purpose
 from api.eviction import read_request
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from tests.admission.controller.victims import TROUBLES, Trouble, Victims, running_low
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from api.kube.errors import Conflict
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from tests.admission.controller.cluster import Object
 from tests.admission.controller.stage import Stage
 from tests.admission.controller.virtualtime import end

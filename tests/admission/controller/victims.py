@@ -18,7 +18,7 @@ import pytest
 
 from admission.decisions.api_writes import Purpose, Verb, Write
 from api.kube.informer import ChangeType
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from queues.reservations.memory_reservations import InMemoryReservationStore
 from tests.admission.controller.cluster import FakeCluster, Key, Object
 from tests.admission.controller.replica import LEASE_SECONDS, Lease, Replica

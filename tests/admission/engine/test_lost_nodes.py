@@ -21,6 +21,7 @@ from admission.reconcile.workload.ungate import ungate
 from api.node import NodeInfo
 from api.objects.common import WireTaint, WireToleration
 from api.objects.templates import WirePodTemplate
+from api.parsing.times import to_rfc3339
 from api.policy import Recovery
 from api.workload import (
     Admission,
@@ -31,7 +32,6 @@ from api.workload import (
     TopologyAssignment,
     Workload,
     WorkloadKey,
-    to_rfc3339,
 )
 
 HOST = "kubernetes.io/hostname"

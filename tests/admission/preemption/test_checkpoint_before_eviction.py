@@ -21,9 +21,10 @@ from admission.preemption.checkpoint_before_eviction import (
 from api.eviction import EvictionRequest, current_request, read_request, render_request
 from api.keys import EVICTION
 from api.objects.templates import WirePodSpec, WirePodTemplate
+from api.parsing.times import to_rfc3339
 from api.policy import AdmissionPolicy, PreemptionRules
 from api.reasons import EvictionReason, PreemptionReason
-from api.workload import PodSetAssignment, Workload, WorkloadKey, to_rfc3339
+from api.workload import PodSetAssignment, Workload, WorkloadKey
 from tests.builders import (
     finished,
     make_condition,

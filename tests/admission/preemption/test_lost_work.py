@@ -15,10 +15,17 @@ from api.jobs.checkpoint_annotations import checkpoint_faults
 from api.jobs.resource_requests import PODS
 from api.keys import HOSTNAME
 from api.node import NodeInfo
+from api.parsing.times import to_rfc3339
 from api.policy import AdmissionPolicy, Estimates, PreemptionRules, VictimRules
 from api.queueing import Preemption, PreemptionPolicy, ResourceFlavor, Topology
 from api.reasons import ConditionType
-from api.workload import DomainCount, TopologyAssignment, TopologyRequest, Workload, WorkloadKey, to_rfc3339
+from api.workload import (
+    DomainCount,
+    TopologyAssignment,
+    TopologyRequest,
+    Workload,
+    WorkloadKey,
+)
 from tests.builders import (
     NAMESPACE,
     World,

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from api import keys
+from api.parsing.times import to_rfc3339
 from api.policy import AdmissionPolicy, Backfill, Ordering, OrderingMode, PreemptionRules
 from api.queueing import Preemption, PreemptionPolicy
 from api.reasons import ConditionType
-from api.workload import Workload, to_rfc3339
+from api.workload import Workload
 from tests.builders import (
     World,
     admits,

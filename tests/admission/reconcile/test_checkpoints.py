@@ -21,8 +21,8 @@ from api.keys import CHECKPOINT_MEASURED as MEASURED
 from api.keys import CHECKPOINT_STEP as STEP
 from api.keys import CHECKPOINT_TIME as TIME
 from api.keys import EXPECTED_COMPLETION_TIME
+from api.parsing.times import to_rfc3339, to_seconds
 from api.wire.checkpoint_report import Report
-from api.workload import to_rfc3339, to_seconds
 
 NOW = 1_769_860_800.0
 

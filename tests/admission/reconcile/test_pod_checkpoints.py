@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from api import keys
 from api.jobs.checkpoint_annotations import checkpoint_facts
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from tests.admission.podworld import PodWorld, admitted, make_world, member_object, pod_object, warnings
 from tests.admission.world import Object
 

@@ -13,8 +13,9 @@ from admission.reconcile.provisioning.context import ProvisioningContext
 from admission.reconcile.workload.context import LifecycleContext
 from admission.reconcile.workload.reconcile import reconcile_workload
 from api.objects.common import Meta, OwnerReference, WireToleration
+from api.parsing.times import to_rfc3339
 from api.provisioning import MergePolicy, Outcome, ProvisioningConfig, ProvisioningRequest, RequestedPods
-from api.workload import Condition, to_rfc3339
+from api.workload import Condition
 from tests.admission.world import Object, purposes, read_workload
 
 NOW = 1_800_000_000.0

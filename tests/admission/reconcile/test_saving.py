@@ -13,9 +13,10 @@ from admission.reconcile.workload.context import LifecycleContext, LifecycleResu
 from admission.reconcile.workload.reconcile import reconcile_workload
 from api.eviction import EvictionRequest, render_request
 from api.keys import CHECKPOINT_DEADLINE, CHECKPOINT_REQUESTED_AT, EVICTION
+from api.parsing.times import to_rfc3339
 from api.queueing import StopPolicy
 from api.reasons import EvictionReason
-from api.workload import WorkloadKey, to_rfc3339
+from api.workload import WorkloadKey
 from tests.admission.world import Object, purposes, read_workload
 
 NOW = 1_800_000_000.0

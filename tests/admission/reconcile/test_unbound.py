@@ -18,8 +18,9 @@ from admission.reconcile.workload.context import (
 )
 from admission.reconcile.workload.reconcile import reconcile_workload
 from api.excluded_nodes import excluded_text, parse_excluded
+from api.parsing.times import to_rfc3339
 from api.policy import Recovery
-from api.workload import Condition, Workload, to_rfc3339
+from api.workload import Condition, Workload
 from tests.admission.engine.test_lost_nodes import make_gang, make_pod
 
 NOW = 10_000.0

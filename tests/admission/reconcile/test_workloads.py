@@ -13,10 +13,10 @@ from admission.reconcile.deadlines import PodsReadySettings, RetentionSettings
 from admission.reconcile.workload.context import LifecycleContext, LifecycleResult, LifecycleSettings, Owner
 from admission.reconcile.workload.reconcile import reconcile_workload
 from api import keys
+from api.parsing.times import to_rfc3339
 from api.queueing import StopPolicy
 from api.reason_words import ReasonWords
 from api.reasons import PREEMPTION_GATED, PendingReason
-from api.workload import to_rfc3339
 from tests.admission.world import Object, purposes, read_workload
 
 NOW = 1_800_000_000.0

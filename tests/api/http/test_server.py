@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
+from api.http.errors import ListenError
 from api.http.server import (
     HttpError,
     HttpServer,
-    ListenError,
     Request,
     Response,
     Route,

@@ -192,6 +192,17 @@ def test_the_environments_proxy(tmp_path: Path, environment: dict[str, str], wan
     assert find_endpoint(write(tmp_path / "config"), environment=environment).proxy == want_proxy
 
 
+@pytest.mark.parametrize(
+    ("proxy", "want_tls"),
+    [pytest.param("http://p:8", False, id="without TLS"), pytest.param("https://p:8", True, id="with TLS")],
+)
+def test_a_proxy_is_verified_by_the_clusters_authorities(tmp_path: Path, proxy: str, want_tls: bool) -> None:
+    """As client-go does, where the server itself has no TLS."""
+    kubeconfig = write(tmp_path / "config", **{"proxy-url": proxy})
+
+    assert (find_endpoint(kubeconfig, environment={}).tls is not None) is want_tls
+
+
 def test_loopback_is_never_reached_through_a_proxy(tmp_path: Path) -> None:
     kubeconfig = write(tmp_path / "config", server="http://127.0.0.1:1")
 

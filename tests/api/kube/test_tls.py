@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -247,3 +250,26 @@ def test_the_address_of_an_ipv6_cluster_is_bracketed(certificates: Certificates,
     endpoint = find_endpoint(environment={"KUBERNETES_SERVICE_HOST": "fd00::1"}, service_account=tmp_path)
 
     assert endpoint.server == "https://[fd00::1]:443"
+
+
+def test_connections_read_the_systems_authorities_although_aiohttp_did_not(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    authority = tmp_path / "authority.pem"
+    authority.write_bytes(certificates.trusted)
+    script = (
+        "import api.kube.client, aiohttp.connector, os, ssl\n"
+        "contexts = aiohttp.connector._SSL_CONTEXT_VERIFIED, ssl.create_default_context()\n"
+        "print(*[context.cert_store_stats()['x509'] for context in contexts], os.environ.get('SSL_CERT_DIR'))"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "SSL_CERT_DIR"}
+
+    run = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**environment, "SSL_CERT_FILE": str(authority)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert run.stdout == "0 1 None\n"

@@ -32,7 +32,7 @@ from api.kube.informer import Change, ChangeType
 from api.kube.listing import Key
 from api.kube.resources import LEASES, NODES, PODS
 from api.objects.cluster import NodeObject
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 
 _PREFIX: Final = "berth.dev/simulated-"
 READY_ANNOTATION: Final = f"{_PREFIX}ready"

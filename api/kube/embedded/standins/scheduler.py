@@ -19,7 +19,7 @@ from api.kube.informer import Change, ChangeType
 from api.kube.listing import Key
 from api.kube.resources import PODS
 from api.objects.cluster import NodeObject
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 
 _NAME: Final = "default-scheduler"
 # Pods placed before other tasks may run: with several hundred nodes, a few milliseconds.

@@ -12,7 +12,7 @@ import pytest
 from admission.cli.__main__ import main
 from admission.cli.common.job_manifests import GPU, cluster_queue, local_queue, namespace, resource_flavor
 from api.keys import CHECKPOINT_TIME
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 
 KUEUE = "kueue.x-k8s.io/v1beta2"
 HOUR = 3600

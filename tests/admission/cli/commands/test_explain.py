@@ -27,7 +27,7 @@ from api.kube.resources import (
     WORKLOADS,
     Resource,
 )
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 
 RACK, HOST = "example.com/rack", "kubernetes.io/hostname"
 FLAVOR = {"nodeLabels": {"gpu": "a100"}, "topologyName": "default"}

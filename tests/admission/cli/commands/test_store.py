@@ -15,7 +15,8 @@ from admission.cli.common.errors import ExitCode
 from admission.cli.trial.embedded_cluster import create, install_kinds
 from api.kube.client import KubeClient
 from api.kube.resources import LEASES, NAMESPACES, WORKLOADS
-from api.workload import Admission, PodSetAssignment, WorkloadKey, to_rfc3339
+from api.parsing.times import to_rfc3339
+from api.workload import Admission, PodSetAssignment, WorkloadKey
 from queues.estimates.run_history import Run
 from queues.estimates.runtime_estimate import RunKey
 from queues.profile.holds import Hold, Move

@@ -11,7 +11,8 @@ from admission.controller.cluster_state.workload_pods import WorkloadPods
 from api import keys
 from api.kube.informer import Change, ChangeType
 from api.objects.cluster import PodObject
-from api.workload import WorkloadKey, to_rfc3339
+from api.parsing.times import to_rfc3339
+from api.workload import WorkloadKey
 
 NOW = 1_769_860_800.0
 SWEEP = WorkloadKey("team", "sweep")

@@ -20,7 +20,7 @@ from api.keys import CHECKPOINT_STEP, CHECKPOINT_TIME
 from api.kube.client import Body, KubeClient
 from api.kube.errors import Conflict, KubeError, TooManyRequests, Unreachable
 from api.kube.informer import ChangeType
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from tests.admission.controller.fakes import FakeClock, FakeRecorder
 from tests.admission.controller.known import Known, made, workload_object
 from tests.integration.waiting import PATIENCE_SECONDS

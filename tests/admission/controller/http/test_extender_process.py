@@ -20,7 +20,7 @@ from admission.controller.http import extender_process
 from admission.controller.http.extender_process import ExtenderProcess
 from admission.controller.http.extender_server import ExtenderOptions
 from admission.controller.runtime.logs import LogSettings
-from api.http.server import ListenError
+from api.http.errors import ListenError
 from tests.admission.controller.extending import A100, pod_object
 from tests.embedded import EmbeddedCluster
 from tests.steps import measured_steps

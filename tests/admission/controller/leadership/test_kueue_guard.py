@@ -12,7 +12,7 @@ from admission.controller.leadership.kueue_guard import KUEUE_LEASE, LiveKueue, 
 from api.kube.client import KubeClient
 from api.kube.errors import Forbidden, Unreachable
 from api.kube.resources import LEASES
-from api.workload import to_rfc3339
+from api.parsing.times import to_rfc3339
 from tests.embedded import EmbeddedCluster
 
 NOW = 1_800_000_000.0

@@ -11,7 +11,8 @@ from admission.controller.leadership.plan_writer import WATCH_SECONDS
 from admission.engine.restore_plan import stored_value
 from api.keys import EXPECTED_RUNTIME_SECONDS
 from api.kube.lease import UNSETTLED_SECONDS
-from api.workload import WorkloadKey, to_rfc3339
+from api.parsing.times import to_rfc3339
+from api.workload import WorkloadKey
 from queues.profile.planned_start import BackfillLease, PlannedStart
 from queues.reservations.memory_reservations import InMemoryReservationStore
 from queues.reservations.plan import PLAN_TABLES, PlanTable, PlanVersion, PlanWrite
