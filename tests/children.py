@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 # The kernel sends the parent-death signal when the *thread* that started the child ends. Children start on
 # this thread, which lives as long as the process, so that a server started from asyncio.to_thread or from
@@ -76,6 +76,26 @@ class Port:
         self._socket.close()
 
 
+class Process(Protocol):
+    """What a child is to its parent: of `subprocess.Popen`, what is used here."""
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+
+    def poll(self) -> int | None:
+        """Return the exit code, negative for a signal; None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code once it has ended. Raises subprocess.TimeoutExpired."""
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Child:
     """One server process: start, stop, kill, pause, resume, as often as a test likes.
@@ -89,7 +109,7 @@ class Child:
     log: Path
     environment: Mapping[str, str] = field(default_factory=dict)
     directory: Path | None = None
-    _process: subprocess.Popen[bytes] | None = None
+    _process: Process | None = None
 
     @property
     def pid(self) -> int:
@@ -103,7 +123,7 @@ class Child:
         if not self.is_running():
             self._process = _SPAWNER.submit(self._spawn).result()
 
-    def _spawn(self) -> subprocess.Popen[bytes]:
+    def _spawn(self) -> Process:
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-ISc", TIE, str(os.getpid()), *self.arguments],

@@ -15,6 +15,7 @@ from tests import parts
 from tests.children import Child
 from tests.controlplane import ControlPlane, Rest, clean
 from tests.controlplane.definitions import install_definitions
+from tests.forks import ForkedChild
 from tests.integration.nodes import FABRIC, simulated_nodes
 from tests.integration.proxy import Proxy
 from tests.integration.replica import BERTH, Replica
@@ -98,7 +99,7 @@ def embedded_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clust
     folder = tmp_path_factory.mktemp("apiserver")
     kubeconfig = folder / "kubeconfig"
     arguments = [BERTH, "apiserver", "--nodes", "4x8", "--kubeconfig", str(kubeconfig)]
-    with Child(name="berth-apiserver", arguments=arguments, log=folder / "log") as child:
+    with ForkedChild(name="berth-apiserver", arguments=arguments, log=folder / "log") as child:
         child.wait_ready(kubeconfig.exists, timeout_seconds=90.0)
         yield Cluster(rest=rest_of(kubeconfig), kubeconfig=str(kubeconfig), pool="node")
         child.stop()

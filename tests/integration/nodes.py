@@ -16,6 +16,7 @@ from api.kube.client import KubeClient
 from api.kube.embedded.standins.kubelet import NodeSpec
 from api.kube.embedded.standins.standins import StandIns
 from tests.children import Child
+from tests.forks import ForkedChild
 from tests.integration.manifests import POOL
 
 SPINE, LEAF = "test.berth.dev/spine", "test.berth.dev/leaf"
@@ -27,7 +28,7 @@ FABRIC, MODELS = "--fabric", "--models"
 def simulated_nodes(kubeconfig: str, folder: Path, *pools: str) -> Iterator[Child]:
     """Serve pools of nodes, each given as POOL:COUNT:CPUS, as FABRIC or as MODELS, while the block runs."""
     arguments = [sys.executable, "-m", __name__, kubeconfig, *pools]
-    with Child(name="simulated-nodes", arguments=arguments, log=folder / "nodes.log") as child:
+    with ForkedChild(name="simulated-nodes", arguments=arguments, log=folder / "nodes.log") as child:
         child.wait_ready(lambda: "ready" in child.log.read_text(), timeout_seconds=180.0)
         yield child
         child.stop()

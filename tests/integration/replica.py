@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tests.children import Child
+from tests.forks import ForkedChild
 from tests.integration.waiting import PATIENCE_SECONDS, wait_for
 
 # What is open: each on any free port, so that controllers of parallel runs do not meet.
@@ -52,9 +53,9 @@ class Replica:
         if failpoint is not None:
             arguments.append("--enable-failpoints")
             environment["BERTH_FAILPOINT"] = failpoint
-        self.child = Child(
-            name=name, arguments=arguments, log=folder / f"{name}.log", environment=environment
-        )
+        # A program of the test's own is started as it is.
+        kind = ForkedChild if program == (BERTH,) else Child
+        self.child = kind(name=name, arguments=arguments, log=folder / f"{name}.log", environment=environment)
 
     @property
     def children(self) -> tuple[Child, ...]:

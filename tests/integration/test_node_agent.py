@@ -14,6 +14,7 @@ import pytest
 from tests.admission.node_agent.machine import Machine
 from tests.children import Child
 from tests.controlplane import Rest
+from tests.forks import ForkedChild
 from tests.integration.conftest import Cluster
 from tests.integration.replica import BERTH
 from tests.integration.waiting import wait_for
@@ -54,7 +55,7 @@ class Agent:
             "--port": "0",
         }
         arguments = [BERTH, "node-agent", *(word for pair in flags.items() for word in pair)]
-        self.child = Child(name="node-agent", arguments=arguments, log=folder / "agent.log")
+        self.child = ForkedChild(name="node-agent", arguments=arguments, log=folder / "agent.log")
 
     @property
     def children(self) -> tuple[Child, ...]:
