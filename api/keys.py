@@ -103,8 +103,10 @@ IS_GROUP_WORKLOAD = _KUEUE + "is-group-workload"
 SLICE_NAME = _KUEUE + "workload-slice-name"
 SLICE_REPLACEMENT_FOR = _KUEUE + "workload-slice-replacement-for"
 
-# On a Workload.
+# On a Workload. The two of its owner are written where the owner controls its pods, and not itself.
 JOB_UID = _KUEUE + "job-uid"
+JOB_OWNER_GVK = _KUEUE + "job-owner-gvk"
+JOB_OWNER_NAME = _KUEUE + "job-owner-name"
 PRIORITY_BOOST = _KUEUE + "priority-boost"
 RESOURCE_IN_USE = _KUEUE + "resource-in-use"
 

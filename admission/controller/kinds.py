@@ -50,6 +50,7 @@ from api.objects.cluster import (
     PodObject,
     RuntimeClassObject,
     ScaledObject,
+    StatefulSetObject,
 )
 from api.objects.common import Meta, NamedObject
 from api.objects.devices import DeviceClassObject, ResourceClaimTemplateObject, ResourceSliceObject
@@ -125,9 +126,10 @@ def watched_kinds(
     if "StatefulSet" in cluster_state.serving_kinds:
         scaled = WatchedKind(
             resource=resources.STATEFUL_SETS,
-            wire=ScaledObject,
-            value=ScaledObject,
-            take=partial(cluster_state.pods.take_scale, "StatefulSet"),
+            wire=StatefulSetObject,
+            value=StatefulSetObject,
+            take=cluster_state.stateful_sets.take,
+            keeps_raw=True,
             # Only objects with a queue name: a cluster may have thousands of others.
             params={"labelSelector": keys.QUEUE_NAME},
         )

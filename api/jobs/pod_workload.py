@@ -2,6 +2,7 @@
 
     an individual pod    Workload `pod-<name>-<hash>`, one pod set `main`, the pod is its controller
     a pod group          Workload with the name of the group, a pod set per role, all members are owners
+    a StatefulSet        the same with one pod set `main`; the set is the owner, and its pods need not exist
 
 A group is defined by its members: each carries the name of the group and the total number of pods.
 As long as the members contradict each other, no Workload is created, and each member gets an
@@ -31,6 +32,7 @@ from api.jobs.pod import POD_GROUP, POD_KIND, Pod
 from api.jobs.pod_role import role_of
 from api.jobs.pod_template import resource_faults, sanitised
 from api.jobs.resource_requests import pod_requests
+from api.jobs.stateful_set import claims_stateful_set
 from api.jobs.topology_request import topology_request_body
 from api.objects.common import OwnerReference
 from api.objects.templates import WirePodSpec
@@ -169,9 +171,13 @@ def pod_workload_body(
     pod = members[0].pod
     labels = group_labels(members, copied)
     annotations = {**copied_annotations(pod, copied), **group_annotations(members, copied)}
-    # A group's Workload has no uid label: it has one owner per pod, and is found by its name.
     if group:
         annotations[keys.IS_GROUP_WORKLOAD] = "true"
+        if keeper is not None and claims_stateful_set(keeper):
+            # A group has one owner per pod, and no uid label; that of a set outlives its pods.
+            labels[keys.JOB_UID] = keeper.uid
+            annotations[keys.JOB_OWNER_GVK] = f"{keeper.api_version}, Kind={keeper.kind}"
+            annotations[keys.JOB_OWNER_NAME] = keeper.name
         if application := _application_of_group(pod):
             annotations[keys.REPLICA_OF] = application
     else:

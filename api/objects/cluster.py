@@ -116,10 +116,30 @@ class ScaledSpec(Wire, frozen=True):
 
 
 class ScaledObject(Wire, frozen=True):
-    """apps/v1 StatefulSet, or LeaderWorkerSet: the number of pods, or groups of pods, that it maintains."""
+    """LeaderWorkerSet: the number of groups of pods that it maintains."""
 
     metadata: Meta
     spec: ScaledSpec = ScaledSpec()
+
+
+class TemplateOfSet(Wire, frozen=True):
+    """StatefulSet.spec.template. Partial: its metadata says how the pods are queued."""
+
+    metadata: Meta | None = None
+
+
+class StatefulSetSpec(Wire, frozen=True):
+    """StatefulSet.spec. An absent number of replicas means 1, which is the API server's default."""
+
+    replicas: int | None = None
+    template: TemplateOfSet | None = None
+
+
+class StatefulSetObject(Wire, frozen=True):
+    """apps/v1 StatefulSet."""
+
+    metadata: Meta
+    spec: StatefulSetSpec = StatefulSetSpec()
 
 
 class PodGroupSpec(Wire, frozen=True):

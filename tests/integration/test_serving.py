@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from admission.controller.http.ca_injector import WEBHOOKS
+from api.jobs.stateful_set import StatefulSet
 from tests.controlplane import RestError
 from tests.controlplane.definitions import install_crds
 from tests.integration import leadersets
@@ -345,6 +346,16 @@ def group_workload(scene: Scene) -> Object | None:
     return next((one for one in items if one["metadata"]["name"].startswith("statefulset-")), None)
 
 
+def group_of(pod: Object) -> str:
+    """Return the name of a pod's group."""
+    return str(pod["metadata"]["labels"].get(GROUP_NAME, ""))
+
+
+def reason_of_group(scene: Scene) -> str:
+    """Return the reason of QuotaReserved of the only group's Workload; "" without one."""
+    return str(condition(group_workload(scene) or {}, "QuotaReserved").get("reason", ""))
+
+
 def test_a_stateful_set_is_admitted_as_a_whole_and_comes_back_after_an_eviction(scene: Scene) -> None:
     scene.create_queue(cpus=3, preemption={"withinClusterQueue": "LowerPriority"})
     high = scene.create_priority("high", 10)
@@ -352,6 +363,7 @@ def test_a_stateful_set_is_admitted_as_a_whole_and_comes_back_after_an_eviction(
     wait_ready(scene, "shards", 3)
     workload = group_workload(scene)
     assert workload is not None
+    assert {group_of(pod) for pod in pods_of(scene, "shards")} == {workload["metadata"]["name"]}
     assert [one["count"] for one in workload["spec"]["podSets"]] == [3]
     assert workload["metadata"]["annotations"]["berth.dev/replica-of"] == "StatefulSet/shards"
 
@@ -376,10 +388,31 @@ def test_a_stateful_set_scaled_to_nothing_gives_its_quota_back(scene: Scene) -> 
     scene.create_job("train", cpus=2, seconds=0.1)
 
     scene.wait_finished("train")
-    assert group_workload(scene) is None
+    wait_for(lambda: reason_of_group(scene) == "OnHold", "the Workload on hold")
     scene.rest.patch(path, {"spec": {"replicas": 2}})
 
     wait_ready(scene, "shards", 2)
+    assert reason_of_group(scene) == "QuotaReserved"
+
+
+def test_a_stateful_set_that_an_older_release_queued_goes_on_under_the_older_name(scene: Scene) -> None:
+    scene.create_queue(cpus=2)
+    older = StatefulSet(namespace=scene.namespace, name="shards", uid="").older_group
+    shards = make_serving("StatefulSet", "shards", 2, pod_labels={GROUP_NAME: older})
+    create(scene, shards)
+    wait_ready(scene, "shards", 2)
+    assert {group_of(pod) for pod in pods_of(scene, "shards")} == {older}
+    uids = {pod["metadata"]["uid"] for pod in pods_of(scene, "shards")}
+
+    # As `kubectl replace` would, without the label of the template.
+    path = f"/apis/apps/v1/namespaces/{scene.namespace}/statefulsets/shards"
+    changed = scene.rest.patch(path, {"spec": {"template": {"metadata": {"labels": {GROUP_NAME: None}}}}})
+
+    assert changed["spec"]["template"]["metadata"]["labels"][GROUP_NAME] == older
+    assert {pod["metadata"]["uid"] for pod in pods_of(scene, "shards")} == uids
+    workload = group_workload(scene)
+    assert workload is not None
+    assert workload["metadata"]["name"] == older
 
 
 # --- LeaderWorkerSets ----------------------------------------------------------------------------

@@ -20,6 +20,7 @@ Modules, in reading order:
     workload_pods         the pods of Workloads, for checkpoints
     disruption_budgets    what PodDisruptionBudgets leave, after evictions that are under way
     leader_worker_sets    LeaderWorkerSets in queues
+    stateful_sets         StatefulSets in queues, and which group of pods each has
     pending_evictions     evictions that wait for a checkpoint
     refused_evictions     evictions that the API server has refused
     finalizers            finalizers on queues, flavors, topologies and checks
@@ -32,6 +33,8 @@ Decisions:
   taken in like a watch event, and the newer of both is kept (`ObjectCache.is_newer`), so the next write
   never conflicts with ourselves.
 - LeaderWorkerSets are no owner of their groups' pods and are found by the pods' label (`leader_worker_sets`).
+- The name of a StatefulSet's group follows from the pods and the Workload that exist before it follows from
+  the set (`stateful_sets`), so that groups of older releases, and of sets that were created again, go on.
 - Groups that share a PodDisruptionBudget are counted together (`disruption_budgets`).
 - Finalizers are looked at again like a status (`finalizers`) and are not written by the code
   that handles a deletion.

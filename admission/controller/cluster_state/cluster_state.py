@@ -33,6 +33,7 @@ from admission.controller.cluster_state.queued_objects import QueuedObjects, tar
 from admission.controller.cluster_state.reconcile_contexts import ClusterStateSettings, ReconcileContexts
 from admission.controller.cluster_state.slice_chains import SliceChains
 from admission.controller.cluster_state.spec_cache import SpecCache
+from admission.controller.cluster_state.stateful_sets import StatefulSets
 from admission.controller.cluster_state.workload_counts import WorkloadCounts
 from admission.controller.cluster_state.workload_pods import WorkloadPods
 from admission.controller.runtime.clock import Clock
@@ -46,6 +47,7 @@ from api.jobs.owners.owner import Owner, to_owner
 from api.jobs.owners.row import OwnerKind
 from api.jobs.pod import Pod
 from api.jobs.queued_object import QueuedJob
+from api.jobs.stateful_set import STATEFUL_SET_KIND
 from api.kube.informer import Change, ChangeType
 from api.kube.listing import Key
 from api.objects.cluster import JobObject, NodeObject, OwnerObject, PodGroupObject, PodObject, ScaledObject
@@ -81,6 +83,7 @@ class ClusterState:
             holds_quota=self._holds_quota,
             with_gangs=settings.with_pod_groups,
         )
+        self.stateful_sets = StatefulSets(self.pods, self.workloads, self.observers)
         self.gangs = PodGangs(is_kept=settings.with_pod_groups)
         self.leader_worker_sets = LeaderWorkerSets()
         self.provisioning = Provisioning(
@@ -112,6 +115,7 @@ class ClusterState:
                 self.disruptions.observe,
                 self.slice_chains.observe,
                 self.pods.observe,
+                self.stateful_sets.observe,
                 self.marks.observe,
                 self._mark_dependants,
             )
@@ -133,6 +137,7 @@ class ClusterState:
             jobs=self.queued,
             workloads=self.workloads,
             pods=self.pods,
+            stateful_sets=self.stateful_sets,
             nodes=self.nodes,
             placed_pods=self.placed_pods,
             workload_pods=self.workload_pods,
@@ -402,13 +407,15 @@ class ClusterState:
     # --- marks ------------------------------------------------------------------------------------
 
     def mark(self, kind: str, key: ObjectKey) -> None:
-        """Mark a Job, Workload or pod, and also its Workloads or its owner, which depend on it."""
+        """Mark a Job, StatefulSet, Workload or pod, and also its Workloads or its owner."""
         if kind in self.queued:
             self.marks.job_and_workloads(ObjectTarget(kind, *key))
         elif kind == "Pod":
             self.placed_pods.mark_pod(*key)
             self.pods.mark_pod(key)
             self.ending_pods.mark(ObjectTarget(kind, *key))
+        elif kind == STATEFUL_SET_KIND:
+            self.stateful_sets.mark(key)
         else:
             self.marks.workload_and_owner(key)
 

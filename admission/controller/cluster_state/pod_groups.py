@@ -17,12 +17,11 @@ from admission.controller.cluster_state.object_cache import ObjectCache, ObjectK
 from admission.controller.cluster_state.observers import Observers, WorkloadTransition
 from admission.controller.cluster_state.prebuilt_names import PrebuiltNames
 from admission.controller.writer.write_order import ObjectTarget
-from admission.reconcile.pod.parents import group_name
 from api import keys
 from api.jobs.gang import in_gang
 from api.jobs.pod import POD_KIND, Pod, to_pod
 from api.kube.informer import Change, ChangeType
-from api.objects.cluster import PodObject, ScaledObject
+from api.objects.cluster import PodObject
 from api.objects.common import Meta
 from api.workload import Workload
 
@@ -69,8 +68,8 @@ class PodGroups:
         self._pods: ObjectCache[Pod] = ObjectCache()
         self._units: dict[UnitKey, dict[ObjectKey, None]] = {}
         self._dirty: OrderedDict[UnitKey, None] = OrderedDict()
-        # How many pods each serving group should have, by the replicas of its owner.
-        self._scales: dict[UnitKey, int] = {}
+        # Groups that are looked at without pods too, with the uid of the owner that creates their pods.
+        self._expected: dict[UnitKey, str] = {}
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -94,20 +93,18 @@ class PodGroups:
         if seen is not None and not self._is_queued(seen.value):
             self._drop(seen.metadata)
 
-    def take_scale(self, kind: str, change: Change[ScaledObject]) -> None:
-        """Take a change of a serving group's owner: how many pods the group should have."""
-        metadata, count = change.object.metadata, change.object.spec.replicas
-        unit = UnitKey(metadata.namespace, group_name(kind, metadata.name), "")
-        # An absent value means one, which is the API server's default.
-        self._scales[unit] = 1 if count is None else count
-        # Marked before a deletion too, because the group may have to be ended.
-        self.mark(unit)
-        if change.type is ChangeType.DELETED:
-            del self._scales[unit]
+    def expect(self, unit: UnitKey, uid: str) -> None:
+        """Look at this group from now on if it has no pods too: the owner with this uid creates them."""
+        self._expected[unit] = uid
 
-    def replicas_of(self, unit: UnitKey) -> int | None:
-        """Return how many pods a serving group should have; None if no owner is known."""
-        return self._scales.get(unit)
+    def unexpect(self, unit: UnitKey, uid: str) -> None:
+        """Look at this group no more if it has no pods, if the owner with this uid was the one."""
+        if self._expected.get(unit) == uid:
+            del self._expected[unit]
+
+    def keeper_of(self, unit: UnitKey) -> str | None:
+        """Return the uid of the owner that creates the pods of a group; None if none is known."""
+        return self._expected.get(unit)
 
     def see_raw(self, raw: bytes) -> None:
         """Take the bytes of a pod from the answer to a write. Raises msgspec.DecodeError."""
@@ -132,6 +129,10 @@ class PodGroups:
     def by_uid(self, uid: str) -> Seen[Pod] | None:
         """Return the pod with this uid; None if there is none."""
         return self._pods.by_uid(uid)
+
+    def owned_by(self, uid: str) -> tuple[Seen[Pod], ...]:
+        """Return the pods whose controlling owner has this uid, by name."""
+        return self._pods.owned_by(uid)
 
     def has_gone(self, uid: str) -> bool:
         """Return whether the pod with this uid was seen to be deleted, or is managed no longer."""
@@ -165,7 +166,7 @@ class PodGroups:
         """Mark this unit. A group without pods is marked only if it has an owner or a Workload."""
         if unit is None:
             return
-        if unit in self._units or unit in self._scales or (unit.group and has_workload):
+        if unit in self._units or unit in self._expected or (unit.group and has_workload):
             self._dirty[unit] = None
         else:
             # A follower takes no marks, so marks of deleted units would pile up.
@@ -179,7 +180,7 @@ class PodGroups:
 
     def mark_all(self, namespace: str | None = None) -> None:
         """Mark all units, or those of one namespace."""
-        units = (*self._units, *self._scales)
+        units = (*self._units, *self._expected)
         self._dirty.update(dict.fromkeys(unit for unit in units if namespace in (None, unit.namespace)))
 
     @property

@@ -19,11 +19,14 @@ from admission.controller.cluster_state.pod_groups import PodGroups
 from admission.controller.cluster_state.provisioning import Provisioning
 from admission.controller.cluster_state.queued_objects import QueuedObjects
 from admission.controller.cluster_state.spec_cache import SpecCache
+from admission.controller.cluster_state.stateful_sets import StatefulSets
 from admission.controller.cluster_state.workload_pods import WorkloadPods
 from admission.engine.engine import Engine
 from admission.reconcile.job.context import JobContext, JobSettings
 from admission.reconcile.workload.context import LifecycleContext, LifecycleSettings, Owner
+from api import keys
 from api.jobs.owners.row import OwnerKind
+from api.jobs.stateful_set import STATEFUL_SET_KIND
 from api.objects.common import WireSelector
 from api.policy import KUEUE, Recovery
 from api.selectors import matches_selector
@@ -66,6 +69,7 @@ class ReconcileContexts:
     jobs: QueuedObjects
     workloads: ObjectCache[Workload]
     pods: PodGroups
+    stateful_sets: StatefulSets
     nodes: NodeCache
     placed_pods: PlacedPods
     workload_pods: WorkloadPods
@@ -177,9 +181,10 @@ class ReconcileContexts:
         collector deletes its Workload.
         """
         unit = self.pods.unit_of_workload(workload) if self.pods.is_kept else None
-        # A group is represented by its pods as long as there are any.
+        # A group is represented by its pods as long as there are any, and that of a StatefulSet by the set.
         if unit is not None and unit.group:
-            return Owner.JOB if self.pods.members(unit) else Owner.NONE
+            is_known = self.pods.members(unit) or self.stateful_sets.of_unit(unit) is not None
+            return Owner.JOB if is_known or self._awaits_set(workload) else Owner.NONE
         if workload.owner_uid is None:
             return Owner.NONE
         if workload.owner_kind not in self.jobs and unit is None:
@@ -190,6 +195,17 @@ class ReconcileContexts:
         is_gone = owners.has_gone(workload.owner_uid) or workload.deleted_at is not None
         # It is unknown and was not seen to be deleted: the watch of Jobs may lag behind.
         return Owner.MISSING if is_gone else Owner.JOB
+
+    def _awaits_set(self, workload: Workload) -> bool:
+        """Return whether the StatefulSet of a group without pods is not known yet: its watch may lag."""
+        uid = workload.labels.get(keys.JOB_UID)
+        has_sets = STATEFUL_SET_KIND in self.settings.serving_kinds
+        return (
+            has_sets
+            and uid is not None
+            and workload.deleted_at is None
+            and not self.stateful_sets.has_gone(uid)
+        )
 
     def _is_namespace_managed(self, namespace: str) -> bool:
         selector = self.settings.namespace_selector

@@ -7,6 +7,7 @@ an answer depends on apart from the review is one value that can be sent: `Surro
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Never, TypeVar
 
@@ -74,8 +75,9 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     `is_ready`: the control loop has taken in all first lists. `holds_pods`, `serving_kinds`, `owner_kinds`
     and `has_slices`: the integrations that are on, and whether elastic Jobs are. `gates_off`: Kueue's feature
     gates that are switched off. `owner`: None if no Job has the uid that the pod names. `parent`: None if no
-    owner of the table is the controller of the object. `external`: the kinds that the configuration
-    describes.
+    owner of the table is the controller of the object. `set_group`: name and size of the group of the
+    StatefulSet that a pod names as its controller; "" for any other pod. `external`: the kinds that the
+    configuration describes.
     """
 
     is_ready: bool
@@ -93,6 +95,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     owner_kinds: frozenset[str] = frozenset()
     has_slices: bool = False
     parent: Parent | None = None
+    set_group: tuple[str, int] = ("", 0)
     external: tuple[ExternalKind, ...] = ()
 
 
@@ -186,8 +189,8 @@ def _is_serving(review: AdmissionRequest, around: Surroundings) -> bool:
 
 def _answer_serving(review: AdmissionRequest) -> Answer:
     """Answer for a new or changed Deployment or StatefulSet, from the object alone."""
-    body = _object(review.object)
-    patch = admission_review.changes_patch(body, template_changes(review.kind.kind, body))
+    body, before = _object(review.object), _object(review.old_object)
+    patch = admission_review.changes_patch(body, template_changes(review.kind.kind, body, before))
     return Answer(body=admission_review.allow(review.uid, patch=patch, warnings=parent_warnings(body)))
 
 
@@ -210,7 +213,12 @@ def _answer_pod(review: AdmissionRequest, around: Surroundings) -> Answer:
     pod = to_pod(_decoded(review, PodObject))
     context = _context(around, body)
     changes = pod_defaults(
-        pod, body, context, creator=review.user_info.username, has_default_queue=around.has_default_queue
+        pod,
+        body,
+        context,
+        creator=review.user_info.username,
+        has_default_queue=around.has_default_queue,
+        set_group=around.set_group,
     )
     if changes and pod.owner is not None and context.pod_owner(pod) is PodOwner.UNKNOWN:
         # A new owner may not have been seen yet. Its pods must not be queued beside it, and no other pod
@@ -218,10 +226,16 @@ def _answer_pod(review: AdmissionRequest, around: Surroundings) -> Answer:
         owner = f"{pod.owner.kind} {pod.namespace}/{pod.owner.name} with uid {pod.owner.uid}"
         why = "is not known" if around.parent is None or not around.parent.raw else "is not admitted"
         raise HttpError(503, f"the pod's controller, {owner}, {why}; try again in a moment")
-    if changes and (fault := placed_fault(pod) or group_fault(pod)) is not None:
+    if changes and (fault := placed_fault(pod) or group_fault(_grouped(pod, changes))) is not None:
         return Answer(body=admission_review.refuse(review.uid, str(fault)), refused=str(fault))
     patch = admission_review.changes_patch(body, changes)
     return Answer(body=admission_review.allow(review.uid, patch=patch))
+
+
+def _grouped(pod: Pod, changes: Mapping[tuple[str, ...], Any]) -> Pod:
+    """Return the pod with its new labels and annotations, by which a StatefulSet gives it its group."""
+    labels = changes.get(("metadata", "labels"), pod.labels)
+    return replace(pod, labels=labels, annotations=changes.get(("metadata", "annotations"), pod.annotations))
 
 
 def _answer_job(review: AdmissionRequest, around: Surroundings) -> Answer:

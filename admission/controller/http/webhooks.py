@@ -24,6 +24,7 @@ from admission.reconcile.job.defaults import DEFAULT_NAME, has_default_class
 from api.http.server import HttpError, Request, Response, Route, text_response
 from api.jobs.owners import table
 from api.jobs.owners.owner import Owner
+from api.jobs.stateful_set import STATEFUL_SET_KIND
 from api.objects.common import OwnerReference
 from api.wire.admission_review import AdmissionRequest, read_review
 
@@ -125,8 +126,17 @@ class Webhooks:
             owner_kinds=frozenset(state.queued.rows),
             has_slices=context.settings.has_slices,
             parent=self._parent(controller, namespace) if controller is not None else None,
+            set_group=self._set_group(controller if is_pod else None, namespace),
             external=table.external(),
         )
+
+    def _set_group(self, controller: OwnerReference | None, namespace: str) -> tuple[str, int]:
+        """Return name and size of the group of the StatefulSet that is a pod's controller; "" if none is."""
+        state = self._cluster_state
+        if controller is None or STATEFUL_SET_KIND not in state.serving_kinds:
+            return "", 0
+        found = state.stateful_sets.of_pod(namespace, controller)
+        return ("", 0) if found is None else (state.stateful_sets.group_of(found), found.replicas)
 
     def _parent(self, controller: OwnerReference, namespace: str) -> Parent | None:
         """Return what is known of an owner of the table that a new object names as its controller."""

@@ -39,12 +39,17 @@ from admission.decisions.api_writes import Action, Event, Purpose, Verb, Write
 from admission.reconcile.deadlines import PodsReadySettings
 from admission.reconcile.job.reconcile import reconcile_queued
 from admission.reconcile.pod.gang import GangFacts, reconcile_gang
-from admission.reconcile.pod.reconcile import reconcile_empty_group, reconcile_pods
-from admission.reconcile.pod.view import UnitFacts
+from admission.reconcile.pod.reconcile import (
+    reconcile_empty_group,
+    reconcile_pods,
+    reconcile_stateful_set,
+)
+from admission.reconcile.pod.view import GroupOwner, UnitFacts
 from admission.reconcile.workload.reconcile import reconcile_workload
 from api.jobs.owners.owner import Owner
 from api.jobs.pod import Pod
 from api.jobs.queued_object import QueuedJob
+from api.jobs.stateful_set import STATEFUL_SET_KIND, StatefulSet, template_pod
 from api.object_events import EventType
 from api.workload import Workload, WorkloadKey
 
@@ -167,11 +172,15 @@ class Reconciler:
 
     def look_at_pods(self, term: Acting, unit: UnitKey) -> None:
         """Send the next writes that the pods of a unit and their Workload need."""
-        pods, replicas = self._cluster_state.pods.members(unit), self._cluster_state.pods.replicas_of(unit)
+        pods = self._cluster_state.pods.members(unit)
+        keeping = self._cluster_state.stateful_sets.of_unit(unit)
         if not pods:
             self._refusals.forget(unit)
             self._gang_deadlines.put(unit, None)
-            self._look_at_empty_group(term, unit, replicas)
+            if keeping is None:
+                self._look_at_empty_group(term, unit)
+            else:
+                self._look_at_set(term, unit, keeping)
             return
         if unit.group and any(pod.value.gang for pod in pods):
             self._look_at_gang(term, unit, pods)
@@ -192,8 +201,12 @@ class Reconciler:
             self._refusals.forget(unit)
         facts = UnitFacts(
             by_eviction=by_eviction,
-            replicas=replicas,
-            keeper=self._cluster_state.leader_worker_sets.set_of(pod.value for pod in pods),
+            replicas=None if keeping is None else keeping.value.replicas,
+            keeper=(
+                self._cluster_state.leader_worker_sets.set_of(pod.value for pod in pods)
+                if keeping is None
+                else GroupOwner(reference=keeping.value.reference)
+            ),
             # Read only for pods that a PodDisruptionBudget may protect.
             budgets=self._cluster_state.disruptions.budgets_for(unit) if by_eviction else (),
             refusal=self._refusals.message_of(unit, self._clock.monotonic()),
@@ -226,14 +239,36 @@ class Reconciler:
             return UnitFacts()
         return UnitFacts(by_eviction=True, budgets=self._cluster_state.disruptions.budgets_for(unit))
 
-    def _look_at_empty_group(self, term: Acting, unit: UnitKey, replicas: int | None) -> None:
-        group = self._cluster_state.workloads.get((unit.namespace, unit.group))
+    def _look_at_set(self, term: Acting, unit: UnitKey, keeping: Seen[StatefulSet]) -> None:
+        """Send the next write that the Workload of a StatefulSet without pods needs."""
+        found, key = keeping.value, WorkloadKey(unit.namespace, unit.group)
+        if self.is_postponed(term, ObjectTarget("Workload", *key)):
+            return
+        actions = reconcile_stateful_set(
+            template_pod(keeping.raw, unit.group),
+            self._cluster_state.look_up(key),
+            self._cluster_state.job_context,
+            owner=found.reference,
+            now=self._clock.now(),
+            facts=UnitFacts(replicas=found.replicas, keeper=GroupOwner(reference=found.reference)),
+        )
+        self.do(term, actions, ObjectTarget(STATEFUL_SET_KIND, found.namespace, found.name))
+
+    def _look_at_empty_group(self, term: Acting, unit: UnitKey) -> None:
+        state = self._cluster_state
+        left = next(state.stateful_sets.claiming(unit), None)
+        if left is not None:
+            # The StatefulSet has another group.
+            state.stateful_sets.mark_group(left.value)
+        group = state.workloads.get((unit.namespace, unit.group))
         if group is None or self.is_postponed(term, ObjectTarget("Workload", *group.value.key)):
             return
-        keeper = self._cluster_state.leader_worker_sets.keeper_of_workload(group.value)
-        # A LeaderWorkerSet without a place for this group wants no pods of it.
-        wanted = 0 if keeper is not None and not keeper.has_place else replicas
-        self.do(term, reconcile_empty_group(group.value, group.raw, replicas=wanted))
+        keeper = state.leader_worker_sets.keeper_of_workload(group.value)
+        # A LeaderWorkerSet without a place for this group wants no pods of it, nor does a StatefulSet that
+        # owns this Workload beside that of its group.
+        is_over = keeper is not None and not keeper.has_place
+        is_over |= left is not None and state.stateful_sets.owns(left.value, unit)
+        self.do(term, reconcile_empty_group(group.value, group.raw, replicas=0 if is_over else None))
 
     def do(self, term: Acting, actions: tuple[Action, ...], asker: ObjectTarget | None = None) -> None:
         """Record the Events and submit the writes, except for objects that are left alone at the moment."""
@@ -360,7 +395,7 @@ class Reconciler:
         return None if seen is None else self._cluster_state.pods.unit_of(seen.value)
 
     def _look_again(self, target: ObjectTarget) -> None:
-        if self._is_reconciled(target.kind) or target.kind == "Pod":
+        if self._is_reconciled(target.kind) or target.kind in ("Pod", STATEFUL_SET_KIND):
             self._cluster_state.mark(target.kind, (target.namespace, target.name))
         # Queues, policies, flavors: each of the two ignores objects that it does not keep.
         else:

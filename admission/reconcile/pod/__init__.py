@@ -4,18 +4,19 @@ A *unit* is what is admitted as a whole: a single pod, or all pods of one group.
 
 Modules, in reading order:
 
-    view         one look at a unit: its pods and its Workload
-    reconcile    the rules and their order
-    compose      how the Workload of a unit is made, and kept in step
-    groups       rules for groups only: pods that are missing, too many, or failed
-    gang         PodGroups with a minimum: a group, and pods beyond it
-    whole        when a serving group may be evicted
-    imported     pods that were put into a queue while they ran
-    start        how pods are ungated
-    unreachable  pods that cannot end, whether queued or not
-    parents      what Deployments, StatefulSets and LeaderWorkerSets give their pods
-    defaults     what a pod gets when it is created
-    writes       how an answer becomes a request and an Event
+    view          one look at a unit: its pods and its Workload
+    reconcile     the rules and their order
+    compose       how the Workload of a unit is made, and kept in step
+    groups        rules for groups only: pods that are missing, too many, or failed
+    gang          PodGroups with a minimum: a group, and pods beyond it
+    stateful_set  the Workload of a StatefulSet, with and without pods
+    whole         when a serving group may be evicted
+    imported      pods that were put into a queue while they ran
+    start         how pods are ungated
+    unreachable   pods that cannot end, whether queued or not
+    parents       what Deployments, StatefulSets and LeaderWorkerSets give their pods
+    defaults      what a pod gets when it is created
+    writes        how an answer becomes a request and an Event
 
 Decisions:
 
@@ -26,6 +27,9 @@ Decisions:
   since the garbage collector deletes a Workload with its last owner.
 - With a topology a pod gets its domain in the patch that removes both of its gates. The second gate stays
   only while there is no free place, such as where a failed node is yet to be replaced.
+- The Workload of a StatefulSet exists before its pods. A pod that the set would create, at its gate, stands
+  for them, so that the rules for groups hold for it too. What the pods request is what they say once they
+  exist: where all of them request more, an admitted Workload is made again.
 - Serving groups are owned by what outlives their pods: the StatefulSet, or the LeaderWorkerSet. The latter
   owns none of the pods directly and is found by their label
   (`admission.controller.cluster_state.leader_worker_sets`).

@@ -81,7 +81,7 @@ def refusal(view: PodView, error: ComposeError) -> Event:
 def outdated_pod_sets(view: PodView) -> list[dict[str, Any]] | None:
     """Return the pod sets that a waiting Workload should have; None if it has them.
 
-    Only the roles and the number of pods of each are compared.
+    Only the roles and the number of pods of each are compared, and what the pods of a StatefulSet request.
     """
     # A Workload that holds quota keeps its pod sets, because it was admitted with those.
     if view.workload.admission is not None or not view.group or view.missing:
@@ -92,8 +92,23 @@ def outdated_pod_sets(view: PodView) -> list[dict[str, Any]] | None:
         # Faults are reported when a Workload is created; one that waits keeps its pod sets.
         return None
     have = {one.name: one.count for one in view.workload.pod_sets}
-    # Templates are not compared: a webhook or a default may change one without making it another unit.
-    return wanted if wanted and {one["name"]: one["count"] for one in wanted} != have else None
+    if wanted and {one["name"]: one["count"] for one in wanted} != have:
+        return wanted
+    # Other templates are not compared: a webhook or a default may change one without making it another unit.
+    return wanted if wanted and _outgrows(view) else None
+
+
+def _outgrows(view: PodView) -> bool:
+    """Return whether the pods of a StatefulSet request more than was known before they existed.
+
+    The template of a set lacks what a LimitRange, a RuntimeClass or a webhook adds to each of its pods.
+    """
+    if view.facts.replicas is None or view.held is None:
+        return False
+    member = view.kept[0]
+    name = view.pod_set_of(member)
+    template = next((one.get("template") for one in view.held.pod_sets if one.get("name") == name), None)
+    return template is not None and bool(member.excess_over(template))
 
 
 def update(view: PodView) -> tuple[Action, ...] | None:

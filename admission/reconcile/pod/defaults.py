@@ -13,7 +13,7 @@ from typing import Any
 
 from admission.reconcile.job.context import JobContext, PodOwner
 from admission.reconcile.job.defaults import DEFAULT_NAME, has_default_class
-from admission.reconcile.pod.parents import group_of_leader_worker_set
+from admission.reconcile.pod.parents import group_of_leader_worker_set, group_of_stateful_set
 from api import keys
 from api.identifiers import names_group_by_annotation
 from api.jobs.pod import Pod, claims_daemon_set
@@ -33,11 +33,18 @@ _KUBELETS = "system:node:"
 
 
 def pod_defaults(
-    pod: Pod, body: Mapping[str, Any], context: JobContext, *, creator: str, has_default_queue: bool
+    pod: Pod,
+    body: Mapping[str, Any],
+    context: JobContext,
+    *,
+    creator: str,
+    has_default_queue: bool,
+    set_group: tuple[str, int] = ("", 0),
 ) -> Changes:
     """Return the fields of a pod that is being created, as whole values by path; {} if it is not queued.
 
     `creator` is the name of the user who creates it. `has_default_queue`: whether its namespace has one.
+    `set_group` are name and size of the group of the StatefulSet that it names as its controller, if any.
     """
     if _is_exempt(pod, context, creator) or not context.is_namespace_managed(pod.namespace):
         return {}
@@ -53,8 +60,9 @@ def pod_defaults(
     if keys.PRIORITY_CLASS not in labels and has_default_class(pod.namespace, context):
         labels[keys.PRIORITY_CLASS] = DEFAULT_NAME
     labels[keys.MANAGED] = "true"
+    of_set, set_annotations = group_of_stateful_set(pod, *set_group)
     of_group, group_annotations = group_of_leader_worker_set(pod)
-    labels |= of_group
+    labels |= of_set | of_group
     metadata, spec = body.get("metadata") or {}, body.get("spec") or {}
     # The second gate holds the pod while there is no free place in its topology. It cannot be added later.
     gates = spec.get("schedulingGates")
@@ -65,8 +73,9 @@ def pod_defaults(
         ("metadata", "finalizers"): _with(metadata.get("finalizers"), keys.POD_FINALIZER),
         ("spec", "schedulingGates"): gates,
     }
-    if pod.group or of_group:
-        annotations = {**pod.annotations, **group_annotations, keys.ROLE_HASH: role_of(body)}
+    if pod.group or of_group or set_annotations:
+        role = {keys.ROLE_HASH: role_of(body)}
+        annotations = {**pod.annotations, **group_annotations, **role, **set_annotations}
         changes["metadata", "annotations"] = annotations
     return changes
 

@@ -27,6 +27,7 @@ from admission.reconcile.pod import groups, whole
 from admission.reconcile.pod.compose import create, update
 from admission.reconcile.pod.prebuilt import answer_prebuilt
 from admission.reconcile.pod.start import start
+from admission.reconcile.pod.stateful_set import about_set, answer_hold, answer_outgrown
 from admission.reconcile.pod.view import NOTHING_ELSE, PodView, UnitFacts
 from admission.reconcile.pod.writes import finish, release_finalizer, stop_active, warning
 from admission.reconcile.workload_writes import (
@@ -37,6 +38,7 @@ from admission.reconcile.workload_writes import (
 )
 from api import keys
 from api.jobs.pod import POD_KIND, Pod
+from api.objects.common import OwnerReference
 from api.reasons import ConditionType, FinishedReason
 from api.workload import Workload
 from api.workload_status import WorkloadStatusEdit
@@ -71,13 +73,33 @@ def reconcile_pods(
     return notes
 
 
+def reconcile_stateful_set(
+    template: tuple[Pod, bytes],
+    workload: tuple[Workload, bytes] | None,
+    context: JobContext,
+    *,
+    owner: OwnerReference,
+    now: float,
+    facts: UnitFacts,
+) -> tuple[Action, ...]:
+    """Return what the Workload of a StatefulSet without pods needs; () if nothing.
+
+    `template` is the pod that stands for those of the set, with its bytes, and `owner` refers to the set.
+    """
+    view = PodView([template], workload, context=context, now=now, facts=facts)
+    if not _is_managed(view):
+        return ()
+    answers = (step(view) for step in _STEPS_WITHOUT_PODS)
+    return about_set(next((one for one in answers if one is not None), ()), owner, view.first.namespace)
+
+
 def reconcile_empty_group(workload: Workload, raw: bytes, *, replicas: int | None) -> tuple[Action, ...]:
     """Return what the Workload of a group without pods needs, whose owner should have `replicas` pods.
 
     `raw` is the Workload's bytes as last seen. While its pods are being created again it keeps its quota.
-    With 0 replicas (a StatefulSet of 0, or a group that a LeaderWorkerSet was scaled down by) the group is
-    over, and the first new pod begins another. `replicas` None: the group has no such owner. If its pods were
-    the only owners, the garbage collector deletes the Workload once its finalizer is gone.
+    With 0 replicas (a group that a LeaderWorkerSet was scaled down by, or that a StatefulSet has left) the
+    group is over. `replicas` None: the group has no such owner. If its pods were the only owners, the garbage
+    collector deletes the Workload once its finalizer is gone.
     """
     if keys.IS_GROUP_WORKLOAD not in workload.annotations:
         return ()
@@ -287,7 +309,10 @@ def _reclaimable(view: PodView) -> list[dict[str, object]]:
             succeeded[name] = succeeded.get(name, 0) + 1
     # Only with one role: with several it is unknown which of them was scaled down.
     if view.first.is_serving and len(view.assignments) == 1:
-        succeeded = dict.fromkeys(view.assignments, view.wanted - view.expected)
+        # A pod that has yet to end uses its quota, though its owner wants fewer.
+        active = sum(one.pod.is_active for one in view.members)
+        scaled_away = view.wanted - max(view.expected, active)
+        succeeded = dict.fromkeys(view.assignments, max(0, scaled_away))
     known = view.workload.reclaimable
     counts = {
         # Never less than before, even if a pod that succeeded has been deleted since.
@@ -304,6 +329,18 @@ def _answer_start(view: PodView) -> Answer:
     return start(view) or None
 
 
+# Of a StatefulSet without pods. The pod that stands for them is never started.
+_STEPS_WITHOUT_PODS: tuple[Callable[[PodView], Answer], ...] = (
+    _answer_foreign,
+    _answer_deletion,
+    _answer_finished_workload,
+    groups.answer_owners,
+    _answer_missing,
+    _answer_eviction,
+    answer_hold,
+    update,
+    _answer_pods,
+)
 _STEPS: tuple[Callable[[PodView], Answer], ...] = (
     _answer_foreign,
     answer_prebuilt,
@@ -317,6 +354,8 @@ _STEPS: tuple[Callable[[PodView], Answer], ...] = (
     groups.answer_dead,
     _answer_missing,
     _answer_eviction,
+    answer_hold,
+    answer_outgrown,
     groups.answer_surplus,
     groups.answer_replacements,
     update,

@@ -31,9 +31,10 @@ class UnitFacts:
     """What is known of a unit besides its pods.
 
     `by_eviction`: its pods are stopped by the eviction subresource, as their budgets allow. `replicas`: how
-    many pods its owner should have; None: it has no such owner. `keeper`: the LeaderWorkerSet of the group.
-    `budgets`: those of its namespace, less what other units use of each. `refusal`: the message with which
-    the server has just refused to evict its pods; None if it has not, or if the next attempt is due.
+    many pods its StatefulSet should have; None: it has no such owner. `keeper`: that set, or the
+    LeaderWorkerSet of the group. `budgets`: those of its namespace, less what other units use of each.
+    `refusal`: the message with which the server has just refused to evict its pods; None if it has not, or if
+    the next attempt is due.
     """
 
     by_eviction: bool = False

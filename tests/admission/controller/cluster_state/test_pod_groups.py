@@ -109,16 +109,6 @@ def test_a_changed_workload_marks_its_pods() -> None:
     assert dirty(known) == [GROUP, ALONE]
 
 
-def test_a_group_is_looked_at_when_its_stateful_set_is_scaled_though_it_has_no_pod() -> None:
-    known = Known(settings=SETTINGS)
-
-    known.tell(made("StatefulSet", "chat", "team", version="apps/v1", spec={"replicas": 0}))
-
-    (unit,) = dirty(known)
-    assert unit.group.startswith("statefulset-chat-")
-    assert known.cluster_state.pods.replicas_of(unit) == 0
-
-
 def test_a_group_that_lost_its_last_pod_is_looked_at_with_its_workload_where_it_has_one() -> None:
     known = Known(member_object("a"), settings=SETTINGS)
     spec = {"podSets": [{"name": "main", "count": 1, "template": {"spec": {"containers": []}}}]}

@@ -24,6 +24,7 @@ from api.jobs.owners.composing import read_pod_sets
 from api.jobs.owners.paths import path_text
 from api.jobs.owners.table import OWNER_KINDS
 from api.jobs.pod_role import role_hash
+from api.jobs.stateful_set import StatefulSet
 from api.objects.common import WireSelector
 from tests.admission.controller.known import (
     Known,
@@ -751,6 +752,10 @@ def serving_object(kind: str = "Deployment", *, replicas: int = 2, **given: Any)
     return made(kind, "chat", "a", version="apps/v1", spec=spec, **given)
 
 
+CHAT = StatefulSet(namespace="a", name="chat", uid="uid-chat")
+CHAT_OWNER = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "chat", "uid": "uid-chat"}
+
+
 @pytest.fixture
 async def serving_url() -> AsyncIterator[str]:
     """Give the URL of webhooks that hold the pods of Deployments and StatefulSets."""
@@ -778,16 +783,78 @@ async def test_a_deployment_passes_its_queue_and_its_annotations_on_to_its_pods(
     assert metadata["annotations"] == {annotation: "true", keys.POD_SUSPENDING_PARENT: "deployment"}
 
 
-async def test_a_stateful_set_makes_one_group_of_its_pods(serving_url: str) -> None:
-    new = serving_object("StatefulSet", replicas=3, labels={keys.QUEUE_NAME: "lq"})
+@pytest.mark.parametrize(
+    ("replicas", "want"), [(3, "3"), (0, "1")], ids=["of three pods", "of none, which may have some later"]
+)
+async def test_a_stateful_set_makes_one_group_of_its_pods(serving_url: str, replicas: int, want: str) -> None:
+    new = serving_object("StatefulSet", replicas=replicas, labels={keys.QUEUE_NAME: "lq"})
 
     got = patched(new, await response(serving_url, "/mutate", review(new)))
 
     metadata = got["spec"]["template"]["metadata"]
-    assert metadata["labels"][keys.POD_GROUP_NAME].startswith("statefulset-chat-")
-    assert metadata["annotations"][keys.POD_GROUP_TOTAL_COUNT] == "3"
+    assert metadata["labels"] == {keys.QUEUE_NAME: "lq"}
+    assert metadata["annotations"][keys.POD_SUSPENDING_PARENT] == "statefulset"
+    assert metadata["annotations"][keys.POD_GROUP_TOTAL_COUNT] == want
     assert metadata["annotations"][keys.POD_GROUP_SERVING] == "true"
     assert metadata["annotations"][keys.POD_GROUP_FAST_ADMISSION] == "true"
+
+
+async def test_a_template_that_names_the_older_group_keeps_it_and_its_pods_do_not_restart(
+    serving_url: str,
+) -> None:
+    labels = {keys.QUEUE_NAME: "lq"}
+    older = {keys.POD_GROUP_NAME: CHAT.older_group}
+    old = serving_object("StatefulSet", labels=labels, template={"labels": older})
+    # As `kubectl replace` sends it, from a manifest that never had the label.
+    new = serving_object("StatefulSet", labels=labels)
+
+    got = patched(new, await response(serving_url, "/mutate", review(new, old)))
+
+    assert got["spec"]["template"]["metadata"]["labels"] == labels | older
+
+
+@pytest.mark.parametrize(
+    ("labels", "want"),
+    [
+        pytest.param({}, CHAT.group, id="the group of the set"),
+        pytest.param({keys.POD_GROUP_NAME: "other"}, CHAT.group, id="no other that its template names"),
+        pytest.param(
+            {keys.POD_GROUP_NAME: CHAT.older_group}, CHAT.older_group, id="the older one of its template"
+        ),
+    ],
+)
+async def test_a_pod_of_a_stateful_set_joins(serving_url: str, labels: dict[str, str], want: str) -> None:
+    new = pod(
+        labels={keys.QUEUE_NAME: "lq", **labels},
+        annotations={keys.POD_SUSPENDING_PARENT: "statefulset"},
+        owners=[{**CHAT_OWNER, "controller": True}],
+    )
+
+    held = patched(new, await response(serving_url, "/mutate", review(new)))
+
+    metadata = held["metadata"]
+    assert metadata["labels"][keys.POD_GROUP_NAME] == want
+    assert metadata["annotations"][keys.POD_GROUP_FAST_ADMISSION] == "true"
+    assert metadata["annotations"][keys.ROLE_HASH] == "main"
+
+
+@pytest.mark.parametrize(
+    ("kind", "parent"),
+    [("StatefulSet", None), ("ReplicaSet", "statefulset")],
+    ids=["whose template does not say so", "that another owner controls"],
+)
+async def test_no_pod_joins_the_group_of_a_stateful_set(
+    serving_url: str, kind: str, parent: str | None
+) -> None:
+    new = pod(
+        labels={keys.QUEUE_NAME: "lq"},
+        annotations={} if parent is None else {keys.POD_SUSPENDING_PARENT: parent},
+        owners=[{**CHAT_OWNER, "kind": kind, "controller": True}],
+    )
+
+    held = patched(new, await response(serving_url, "/mutate", review(new)))
+
+    assert keys.POD_GROUP_NAME not in held["metadata"]["labels"]
 
 
 async def test_a_deployment_leaves_its_queue_only_where_it_is_not_managed(
