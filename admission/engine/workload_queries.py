@@ -86,6 +86,12 @@ class WorkloadQueries:
         self._workload_store.see()
         return ((key, held.admission) for key, held in sorted(self._cache.held.items()))
 
+    def admission(self, key: WorkloadKey) -> Admission | None:
+        """Return the admission of the Workload if it holds quota, assumed or confirmed, else None."""
+        self._workload_store.see()
+        held = self._cache.held.get(key)
+        return None if held is None else held.admission
+
     def members(self, local_queue: LocalQueueKey) -> tuple[WorkloadKey, ...]:
         """Return the Workloads that name this LocalQueue and have not finished."""
         return tuple(self._workload_store.index.members(local_queue))

@@ -109,7 +109,7 @@ def whole_answer(engine: Engine, workload: Workload, *, now: float, sight: Sight
     """
     queue = engine.queues.cluster_queue_of(workload)
     order = engine.queues.pending(queue)
-    admission = next((held for key, held in engine.workloads.admissions() if key == workload.key), None)
+    admission = engine.workloads.admission(workload.key)
     reason, message = _why(engine, workload, sight)
     starts = _starts(engine, workload, [one.key for one in order])
     turns = positions((one.key, start_of_key(engine, one.key)) for one in order if one.can_start)

@@ -467,10 +467,12 @@ class PodCounts:
         known = self.refusals.by_leaf.get(leaf)
         if known is not None:
             return known
-        # The first lacking resource by name, so that the same state always gives the same reason. If none
-        # lacks, the free GPUs are in no one island, or are free in part only.
-        lack = next((room.lack for room in self._rooms() if not room.at(leaf)), "")
-        return next((lack for column, amount, lack in self._columns if column[leaf] < amount), lack)
+        # The first lacking resource by name, so that the same state always gives the same reason.
+        for column, amount, lack in self._columns:
+            if column[leaf] < amount:
+                return lack
+        # None lacks: the free GPUs are in no one island, or are free in part only.
+        return next((room.lack for room in self._rooms() if not room.at(leaf)), "")
 
     def pods_after(self, leaf: int, change: Amounts) -> int:
         """Return how many pods would fit on the leaf if `change` more of it were taken.
