@@ -34,6 +34,8 @@ from api.reasons import ConditionType, EvictionReason, FinishedReason
 from api.workload import Admission, Condition, Workload, WorkloadKey
 
 _SECONDS_PER_HOUR = 3600.0
+# Jobs and nodes together. A smaller run takes less time than the collection of all that the process holds.
+_LARGE = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,10 +142,12 @@ class _Run:
             self._plan_loss(number)
         view = self.engine.queues.policy_view(self.policy.name)
         self.calendar_problems = view.calendar_problems if view is not None else ()
-        gc.collect()
-        # The current objects live until the end. Without a freeze, garbage collection of them would take a
-        # third of the time.
-        gc.freeze()
+        is_large = len(self.courses) + self.setting.nodes >= _LARGE
+        if is_large:
+            # The current objects live until the end. Without a freeze, garbage collection of them would take
+            # a third of the time.
+            gc.collect()
+            gc.freeze()
         try:
             while self.ended < len(self.courses):
                 self._step()
@@ -152,7 +156,8 @@ class _Run:
                 if progress is not None:
                     progress(self.ended, self.now)
         finally:
-            gc.unfreeze()
+            if is_large:
+                gc.unfreeze()
 
     def _step(self) -> None:
         wake_at = self.engine.next_wake_at()
