@@ -612,7 +612,8 @@ def test_what_runs_in_a_queue_cannot_be_deleted_without_its_pods(plane: ControlP
 
 def test_a_job_that_another_kind_owns_cannot_be_deleted_without_its_pods(plane: ControlPlane) -> None:
     path = "/apis/batch/v1/namespaces/team/jobs"
-    child = make_job("child", queue=None, suspend=False)
+    # A Job without labels would get those of its pods.
+    child = make_job("child", queue=None, suspend=False, labels={"jobset.sigs.k8s.io/jobset-name": "j"})
     child["spec"]["template"]["metadata"]["labels"] = MANAGED["metadata"]["labels"]
     # Outside of queues nothing is refused.
     plain = make_job("plain", queue=None, suspend=False)

@@ -13,6 +13,7 @@ from queues.store.failover_store import FailoverStore
 from queues.store.keys import Keys
 from queues.store.redis_store import RedisReservationStore
 from queues.store.seal import Seal
+from tests.integration.test_store_replicas import wait_served
 from tests.integration.waiting import PATIENCE_SECONDS
 from tests.queues.reservation_builders import make_id, make_reservation
 from tests.redisserver import RedisServer
@@ -59,6 +60,8 @@ async def test_a_restart_begins_another_life(store: RedisReservationStore, redis
 
     redis_server.stop()
     redis_server.start()
+    # A store that does not answer yet leaves a leader blind as well.
+    await wait_served(store)
 
     assert await is_blind(store, fence=6)
     await store.close()
