@@ -69,9 +69,12 @@ def test_higher_priority_goes_first_then_the_older_then_the_uid() -> None:
         make_pending("b", at=1, priority=-1),
         make_pending("a", at=1, priority=-1),
         make_pending("important", at=9, priority=5),
+        make_pending("large", at=9, priority=4, shape="large"),
     )
 
-    assert pop_all(queue) == ["important", "old", "young", "a", "b"]
+    want = ["important", "large", "old", "young", "a", "b"]
+    assert [one.key.name for one in queue.in_order()] == want
+    assert pop_all(queue) == want
 
 
 def test_entries_of_equal_shape_keep_their_order_among_others() -> None:
