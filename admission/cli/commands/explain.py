@@ -103,8 +103,10 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     check_way(arguments)
-    if (arguments.workload is None) == (not arguments.filename):
-        raise WrongUsageError("name a Workload or its Job, or give manifests with -f; not both")
+    if arguments.workload is None and not arguments.filename:
+        raise WrongUsageError("name a Workload or its Job, or give manifests with -f")
+    if arguments.workload is not None and arguments.filename:
+        raise WrongUsageError(f"{arguments.workload} and -f exclude each other; leave one out")
     return run(_explain(arguments))
 
 

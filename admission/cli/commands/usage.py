@@ -37,7 +37,9 @@ def add_parser(subparsers: Subparsers) -> None:
         ),
         run=_run,
     )
-    parser.add_argument("--by", choices=[*UsageBy], default=UsageBy.QUEUE.value, help="default: queue")
+    parser.add_argument(
+        "--by", choices=[one.value for one in UsageBy], default=UsageBy.QUEUE.value, help="default: queue"
+    )
     parser.add_argument(
         "--since",
         metavar="TIME",

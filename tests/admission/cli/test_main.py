@@ -102,7 +102,12 @@ def test_an_unforeseen_error_is_one_sentence_and_says_how_to_see_more(
         pytest.param(["crds", "-o", "xml"], ["xml", "see berth crds --help"], id="an unknown format"),
         pytest.param(["crds", "clusterqeue"], ["did you mean clusterqueue?"], id="an unknown kind"),
         pytest.param(["crds", "--colour"], ["--colour"], id="an unknown flag"),
+        pytest.param(
+            ["usage", "--by", "team"], ["(choose from 'queue', 'namespace', 'user')"], id="an unknown choice"
+        ),
         pytest.param(["get"], ["queues|workloads"], id="a missing argument"),
+        pytest.param(["explain"], ["name a Workload or its Job, or give"], id="nothing to explain"),
+        pytest.param(["explain", "w", "-f", "."], ["w and -f exclude each other"], id="both to explain"),
         pytest.param(
             ["get", "pods"],
             ["'pods'", "queues, workloads, policies, reservations and estimates"],
