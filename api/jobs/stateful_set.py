@@ -20,6 +20,7 @@ from api.jobs.job_workload import workload_name
 from api.jobs.pod import POD_KIND, Pod, to_pod
 from api.objects.cluster import PodObject, StatefulSetObject
 from api.objects.common import OwnerReference
+from api.parsing.decimals import whole_number
 
 STATEFUL_SET_KIND = "StatefulSet"
 _GROUP, _VERSION = "apps", "apps/v1"
@@ -63,6 +64,11 @@ class StatefulSet:
     def reference(self) -> OwnerReference:
         """The reference to it, as owner of its Workload."""
         return OwnerReference(api_version=_VERSION, kind=STATEFUL_SET_KIND, name=self.name, uid=self.uid)
+
+    def is_pod(self, name: str) -> bool:
+        """Return whether a pod of this name may be one of its pods, which its controller numbers."""
+        prefix, _, number = name.rpartition("-")
+        return prefix == self.name and whole_number(number) is not None
 
     def is_group(self, name: str) -> bool:
         """Return whether a group of this name may be of a StatefulSet of its name, whatever its uid."""

@@ -402,17 +402,57 @@ def test_a_stateful_set_that_an_older_release_queued_goes_on_under_the_older_nam
     create(scene, shards)
     wait_ready(scene, "shards", 2)
     assert {group_of(pod) for pod in pods_of(scene, "shards")} == {older}
-    uids = {pod["metadata"]["uid"] for pod in pods_of(scene, "shards")}
+    uids = uids_of(scene, "shards")
 
     # As `kubectl replace` would, without the label of the template.
     path = f"/apis/apps/v1/namespaces/{scene.namespace}/statefulsets/shards"
     changed = scene.rest.patch(path, {"spec": {"template": {"metadata": {"labels": {GROUP_NAME: None}}}}})
 
     assert changed["spec"]["template"]["metadata"]["labels"][GROUP_NAME] == older
-    assert {pod["metadata"]["uid"] for pod in pods_of(scene, "shards")} == uids
+    assert uids_of(scene, "shards") == uids
     workload = group_workload(scene)
     assert workload is not None
     assert workload["metadata"]["name"] == older
+
+
+def test_pods_that_a_stateful_set_adopts_keep_their_group_and_its_quota(scene: Scene) -> None:
+    scene.create_queue(cpus=2)
+    shards = make_serving("StatefulSet", "shards", 2)
+    create(scene, shards)
+    wait_ready(scene, "shards", 2)
+    before, uids = group_workload(scene), uids_of(scene, "shards")
+    assert before is not None
+    path = f"/apis/apps/v1/namespaces/{scene.namespace}/statefulsets/shards"
+
+    scene.rest.delete(path, {"propagationPolicy": "Orphan"})
+    wait_for(lambda: not scene.rest.exists(path), "the set gone")
+    create(scene, shards)
+    new = scene.rest.get(path)["metadata"]["uid"]
+
+    def is_adopted() -> bool:
+        pods = pods_of(scene, "shards")
+        found = scene.rest.get(f"{scene.workloads}/{before['metadata']['name']}")
+        return new in owners_of(found) and all(new in owners_of(pod) for pod in pods)
+
+    wait_for(is_adopted, "the new set owns pods and Workload")
+    wait_for(lambda: len(scene.rest.get(scene.workloads)["items"]) == 1, "one Workload")
+    scene.rest.delete(f"{scene.pods}/shards-1")
+    wait_for(lambda: len(uids_of(scene, "shards") - uids) == 1, "a pod replaced")
+    wait_ready(scene, "shards", 2)
+    after = group_workload(scene)
+    assert after is not None
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert {group_of(pod) for pod in pods_of(scene, "shards")} == {before["metadata"]["name"]}
+
+
+def uids_of(scene: Scene, app: str) -> set[str]:
+    """Return the uids of the pods of an application."""
+    return {pod["metadata"]["uid"] for pod in pods_of(scene, app)}
+
+
+def owners_of(obj: Object) -> list[str]:
+    """Return the uids of an object's owners."""
+    return [one["uid"] for one in obj["metadata"].get("ownerReferences", ())]
 
 
 # --- LeaderWorkerSets ----------------------------------------------------------------------------

@@ -72,6 +72,19 @@ def scale(scene: Scene, replicas: int) -> None:
     scene.rest.patch(f"{sets_of(scene)}/chat", {"spec": {"replicas": replicas}})
 
 
+def create_group(scene: Scene, name: str, *, owner: StatefulSet | None = None) -> None:
+    """Create the Workload of a group of one pod; `owner` is the set that owns it."""
+    container = {"name": "c", "image": "i"}
+    pod_set = {"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}
+    metadata: Object = {"name": name, "annotations": {"kueue.x-k8s.io/is-group-workload": "true"}}
+    if owner is not None:
+        reference = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": owner.name, "uid": owner.uid}
+        metadata["ownerReferences"] = [reference]
+    spec = {"queueName": "main", "podSets": [pod_set]}
+    body = {"apiVersion": API, "kind": "Workload", "metadata": metadata, "spec": spec}
+    scene.rest.create(scene.workloads, body)
+
+
 def names(scene: Scene) -> list[str]:
     """Return the names of all Workloads of groups."""
     items = scene.rest.get(scene.workloads)["items"]
@@ -117,15 +130,7 @@ def test_its_workload_has_the_uid_in_its_name_and_is_admitted_and_held_with_the_
 def test_a_workload_of_the_older_name_is_used_and_no_other_is_made(scene: Scene) -> None:
     scene.create_queue(cpus=2)
     older = StatefulSet(namespace=scene.namespace, name="chat", uid="").older_group
-    pod_set = {
-        "name": "main",
-        "count": 1,
-        "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}},
-    }
-    metadata = {"name": older, "annotations": {"kueue.x-k8s.io/is-group-workload": "true"}}
-    spec = {"queueName": "main", "podSets": [pod_set]}
-    body = {"apiVersion": API, "kind": "Workload", "metadata": metadata, "spec": spec}
-    scene.rest.create(scene.workloads, body)
+    create_group(scene, older)
     wait_for_group(scene, older)
 
     chat = create_set(scene)
@@ -136,6 +141,16 @@ def test_a_workload_of_the_older_name_is_used_and_no_other_is_made(scene: Scene)
 
     wait_for(lambda: owners() == [chat.uid], "the set owns it")
     assert names(scene) == [older]
+
+
+def test_a_second_workload_of_a_set_is_deleted(scene: Scene) -> None:
+    scene.create_queue(cpus=2)
+    chat = create_set(scene)
+    wait_for_group(scene, chat.group)
+
+    create_group(scene, chat.older_group, owner=chat)
+
+    wait_for(lambda: names(scene) == [chat.group], "one Workload")
 
 
 def test_the_workload_goes_with_the_set(scene: Scene) -> None:

@@ -104,8 +104,9 @@ class StatefulSets:
 
     def group_of(self, found: StatefulSet) -> str:
         """Return the name of the set's group, which is that of its Workload."""
-        groups = {seen.value.group for seen in self._pods.owned_by(found.uid)}
-        groups = {name for name in groups if found.is_group(name)}
+        pods = (seen.value for seen in self._pods.owned_by(found.uid))
+        # Any user can name any owner: only what its controller may have created, or has adopted, counts.
+        groups = {pod.group for pod in pods if found.is_group(pod.group) and found.is_pod(pod.name)}
         groups = groups or {name for _, name in self._owned.get(found.uid, ())}
         for name in (found.group, found.older_group, *sorted(groups)):
             if name in groups:

@@ -14,6 +14,7 @@ Source: Kueue, pkg/controller/jobs/pod, and its pages on groups of pods.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from admission.decisions.api_writes import Action, Purpose, Write
 from admission.reconcile.pod.view import PodView
@@ -21,6 +22,7 @@ from admission.reconcile.pod.writes import delete, normal, release_finalizer, wa
 from admission.reconcile.workload_writes import workload_deletion, workload_patch, workload_status
 from api import keys
 from api.jobs.pod_workload import GroupMember, owner_references
+from api.jobs.stateful_set import claims_stateful_set
 from api.reasons import ConditionType
 from api.workload_status import WorkloadStatusEdit
 
@@ -118,11 +120,17 @@ def answer_owners(view: PodView) -> Answer:
     # Compared by uid: a pod that was created again under the same name is another owner.
     known = {reference.get("uid") for reference in present}
     wanted = owner_references(view.members, is_group=True, keeper=view.owner)
+    # A set that it was made for, and that owns it no more, has left it behind (`--cascade=orphan`). Its pods
+    # may still name the set, and the garbage collector would delete the Workload with an owner that is gone.
+    known.add(view.workload.labels.get(keys.JOB_UID))
     added = [reference for reference in wanted if reference["uid"] not in known]
     if not added:
         return None
     # Present owners stay, including pods that are gone: the garbage collector checks all of them.
-    patch = {"metadata": {"ownerReferences": [*present, *added]}}
+    metadata: dict[str, Any] = {"ownerReferences": [*present, *added]}
+    if view.owner is not None and claims_stateful_set(view.owner):
+        metadata["labels"] = {keys.JOB_UID: view.owner.uid}
+    patch = {"metadata": metadata}
     event = normal(view.first, "OwnerReferencesAdded", f"Added {len(added)} owner reference(s)", "Adopt")
     return (workload_patch(view.workload, patch, Purpose.ADOPT_WORKLOAD, event),)
 

@@ -267,6 +267,9 @@ def _answer_eviction(view: PodView) -> Answer:
     is_waiting = bool(view.group) or view.first.is_gated
     settings = view.context.settings
     edit.release(settings.words.released, requeues=is_waiting or settings.requeues_single_pods)
+    if view.group and view.first.is_serving:
+        # What was scaled away is no part of what it asks for next.
+        edit.put("reclaimablePods", None)
     if view.group and view.missing:
         # In the same write: between two, a short back-off could end and the group be admitted without pods.
         edit.await_replacements(evicted.reason, evicted.message)

@@ -26,6 +26,7 @@ from api.objects.common import OwnerReference
 from api.reasons import PendingReason
 from api.workload_status import WorkloadStatusEdit
 
+_SCALED_UP = "The StatefulSet was scaled up; its quota is asked for again"
 _ON_HOLD = "StatefulSet scaled to zero; workload on hold"
 
 Answer = tuple[Action, ...] | None
@@ -37,11 +38,13 @@ def answer_hold(view: PodView) -> Answer:
     if replicas is None or not workload.active:
         return None
     if replicas:
-        if not workload.is_on_hold:
-            return None
         edit = WorkloadStatusEdit(view.raw, now=view.now)
-        edit.queue_again(view.context.settings.words.released)
-        return (workload_status(edit, Purpose.RELEASE),)
+        if workload.is_on_hold:
+            edit.queue_again(view.context.settings.words.released)
+        elif _is_scaled_up_again(view):
+            edit.put("reclaimablePods", None)
+            edit.release(view.context.settings.words.released, _SCALED_UP)
+        return (workload_status(edit, Purpose.RELEASE),) if edit.is_changed else None
     # Quota is kept until the last pod has ended.
     if workload.is_on_hold or not view.is_stopped:
         return None
@@ -50,6 +53,15 @@ def answer_hold(view: PodView) -> Answer:
     edit.put("reclaimablePods", None)
     edit.release(PendingReason.ON_HOLD, _ON_HOLD)
     return (workload_status(edit, Purpose.RELEASE),)
+
+
+def _is_scaled_up_again(view: PodView) -> bool:
+    """Return whether a set wants more pods than it kept quota for, and none of its pods runs.
+
+    It was scaled to 0 and up again before the first was seen to be over: its quota is in use by others.
+    """
+    kept = view.wanted - sum(view.workload.reclaimable.values())
+    return view.workload.admission is not None and view.is_stopped and kept < view.expected
 
 
 def answer_outgrown(view: PodView) -> Answer:

@@ -210,6 +210,47 @@ def test_a_set_that_is_scaled_to_0_while_it_waits_is_on_hold() -> None:
     assert world.why()[0] == "OnHold"
 
 
+def test_a_set_that_is_scaled_up_while_its_last_pod_ends_is_queued_again() -> None:
+    world = SetWorld()
+    world.admit_group()
+    world.create_pods()
+    world.run()
+    world.settle()
+
+    world.scale(0)
+    world.delete_pods()
+    world.end("chat-0", "Failed")
+    world.settle()
+    assert world.of_set().reclaimable == {"main": 1}
+    world.scale(2)
+    assert world.of_set().admission is not None
+    world.run_kubelet()
+    world.settle()
+    world.create_pods()
+
+    assert world.of_set().admission is None
+    world.admit_group()
+    assert [world.pod(name).is_gated for name in world.pods()] == [False, False]
+
+
+def test_a_set_that_was_scaled_down_before_its_eviction_gets_places_for_all_of_its_pods() -> None:
+    world = SetWorld(replicas=3)
+    world.admit_group()
+    world.create_pods(2)
+    world.run()
+    world.scale(2)
+    assert world.of_set().reclaimable == {"main": 1}
+
+    world.evict(GROUP)
+    world.settle()
+    world.run_kubelet()
+    world.settle()
+    world.create_pods(2)
+    world.admit_group()
+
+    assert [world.pod(name).is_gated for name in world.pods()] == [False, False]
+
+
 def test_pods_that_come_before_the_hold_is_seen_to_be_over_are_queued() -> None:
     world = SetWorld()
     world.scale(0)
@@ -252,7 +293,20 @@ def test_a_workload_of_the_older_name_gets_the_set_as_owner() -> None:
 
     obj = world.objects["Workload", world.only_workload()]
     assert obj["metadata"]["ownerReferences"] == [_reference()]
+    assert obj["metadata"]["labels"] == {keys.JOB_UID: "uid-chat"}
     assert world.of_set().pod_sets[0].count == 2
+
+
+def test_a_workload_that_its_set_has_left_behind_does_not_get_it_as_owner_again() -> None:
+    world = SetWorld()
+    world.admit_group()
+    world.create_pods()
+
+    # As the garbage collector does for `--cascade=orphan`, before the pods.
+    world.edit("Workload", GROUP, lambda one: one["metadata"].pop("ownerReferences"))
+    world.settle()
+
+    assert "ownerReferences" not in world.objects["Workload", GROUP]["metadata"]
 
 
 def test_a_workload_of_this_name_that_was_not_made_for_a_group_is_left_alone() -> None:

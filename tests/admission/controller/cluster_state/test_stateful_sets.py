@@ -41,9 +41,10 @@ def owner(uid: str = "chat") -> Object:
     return {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "chat", "uid": uid}
 
 
-def pod_of(group: str, uid: str = "chat") -> Object:
+def pod_of(group: str, uid: str = "chat", *, name: str = "") -> Object:
     """Return a pod that the set with this uid controls."""
-    pod = member_object(f"chat-{group[-5:]}", labels={keys.POD_GROUP_NAME: group})
+    number = [OWN, OLDER, FORMER.group, group].index(group)
+    pod = member_object(name or f"chat-{number}", labels={keys.POD_GROUP_NAME: group})
     pod["metadata"]["ownerReferences"] = [{**owner(uid), "controller": True}]
     return pod
 
@@ -76,6 +77,11 @@ def workload_of(name: str, uid: str | None = "chat", *, is_group: bool = True) -
         pytest.param([pod_of(FORMER.group)], FORMER.group, id="is that of the pods that it has adopted"),
         pytest.param([workload_of(FORMER.group)], FORMER.group, id="is that of the pods that it had adopted"),
         pytest.param([pod_of("other")], OWN, id="is none that a pod names by itself"),
+        pytest.param(
+            [pod_of(FORMER.group, name="chat-x")],
+            OWN,
+            id="is not that of a pod that is not numbered as its own",
+        ),
     ],
 )
 def test_the_group_of_a_set(objects: list[Object], want: str) -> None:
