@@ -46,11 +46,17 @@ class WorkloadIndex:
             self.joining[key] = record
         else:
             self.joining.pop(key, None)
-        if asks_for_devices(record.workload):
-            self.claimants[key] = record
-        else:
-            self.claimants.pop(key, None)
         self._touched.local_queues.add(present)
+
+    def note_claims(self, record: WorkloadRecord) -> None:
+        """Record whether its pods ask for devices by claim.
+
+        Also before it has a place: a template may come between the Workload and its place.
+        """
+        if asks_for_devices(record.workload):
+            self.claimants[record.workload.key] = record
+        else:
+            self.claimants.pop(record.workload.key, None)
 
     def end(self, record: WorkloadRecord) -> None:
         """Take a Workload that has finished or is gone out of its LocalQueue; its record stays."""

@@ -104,6 +104,7 @@ class WorkloadStore:
             self.index.by_uid[workload.uid] = record
         else:
             record.take(workload, self._cache, self._resources)
+        self.index.note_claims(record)
         self._note_dependants(before, workload)
         self._note_addresses(workload)
         # Where it belongs depends on changed specs; it is placed once they have taken effect.
