@@ -58,7 +58,10 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
             plane.rest.create(PODS, body)
         token = agent_token(plane, "gpu-1")
         rest = Rest(plane.server, token=token, ca_file=plane.ca_file)
-        wait_for(lambda: is_refused(rest, OTHER, {"labels": {MODEL: "x"}}), "the policies in force")
+        # Each comes into force by itself.
+        wait_for(lambda: is_refused(rest, OTHER, {"labels": {MODEL: "x"}}), "the policy of nodes in force")
+        elsewhere = f"{PODS}/on-gpu-2"
+        wait_for(lambda: is_refused(rest, elsewhere, {"annotations": {IDS: "0"}}), "that of pods in force")
         yield Deployed(plane=plane, rest=rest, token=token)
 
 
